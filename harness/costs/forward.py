@@ -15,7 +15,7 @@ from harness.costs.engine_kinds import EngineKind
 from harness.costs.kernels import LATENT_HIDDEN, LATENT_NUMBERS, Kernels, Latent
 from harness.costs.layer_kinds import Mixer, Mlp
 from harness.costs.model_facts import ModelFacts
-from harness.costs.profiles import Phase, Profile
+from harness.costs.profiles import Phase, Profile, Received
 
 Floats = NDArray[np.float64]
 
@@ -272,7 +272,7 @@ def kernel_profile(model: ModelFacts, kernels: Kernels, engine: EngineKind) -> P
         step_knots_tokens=(0, *TOKEN_KNOTS),
         step_s=step_s,
         shared_s=shared_s,
-        received_s=engine.value("received_s"),
+        received_s=Received(engine.value("received_s"), engine.value("received_s")),
         block_tokens=BLOCK_TOKENS,
         valid=MEASURED_RANGES,
     )

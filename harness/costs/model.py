@@ -41,6 +41,7 @@ from harness.costs.profiles import (
     CALIBRATION,
     MEASURED_MEMORY_SHARE,
     Profile,
+    Received,
     SmShares,
     calibration_path,
     read_profiles,
@@ -72,8 +73,8 @@ class TableCosts(CostModel, Protocol):
     def table(self, service: ServiceId, tensor_parallel: int) -> IterationTable:
         """Coefficients of an iteration by its number of requests."""
 
-    def received_s(self, service: ServiceId, tensor_parallel: int) -> float:
-        """Seconds to take one request in, between two iterations: nothing is computed meanwhile."""
+    def received_s(self, service: ServiceId, tensor_parallel: int) -> Received:
+        """Seconds to take requests in, between two iterations: nothing is computed meanwhile."""
 
 
 class ProfileCosts:
@@ -229,10 +230,10 @@ class ProfileCosts:
         seconds = term("intake_s") + term("intake_token_s") * prompt_tokens
         return np.asarray(seconds, np.float64)
 
-    def received_s(self, service: ServiceId, tensor_parallel: int) -> float:
+    def received_s(self, service: ServiceId, tensor_parallel: int) -> Received:
         """As the profile of the iterations has it; 0 where that has none, and of a roofline."""
-        seconds = self._iteration(service, tensor_parallel).received_s
-        return (seconds or 0.0) * self.scale_seconds
+        first_s, more_s = self._iteration(service, tensor_parallel).received_s
+        return Received(first_s * self.scale_seconds, more_s * self.scale_seconds)
 
     def load_s(self, service: ServiceId, tensor_parallel: int, *, replicas: int = 1) -> float:
         """Seconds to load the weights and set up communication, of each of so many replicas."""

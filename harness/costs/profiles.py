@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -95,6 +95,16 @@ def _at(counts: list[int], row: list[float], wanted: list[int]) -> list[float]:
     return [by_count[count] for count in wanted]
 
 
+class Received(NamedTuple):
+    """Seconds to take a request in: the first between two iterations, and each further one."""
+
+    first_s: float
+    more_s: float
+
+
+NOTHING_RECEIVED = Received(0.0, 0.0)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Profile:
     """Costs of one model at one tensor-parallel size.
@@ -111,8 +121,8 @@ class Profile:
     and decode of one iteration read them once; empty where there are none or it was not measured.
     `shared_s`, along the same knots, is all that prompts and so many decodes of one iteration have
     in common (`IterationTable.shared_s`), in the place of the cost of one and of `experts_s`.
-    `received_s` is what taking one request in takes between two iterations, in which nothing is
-    computed; None where that was not measured.
+    `received_s` is what taking requests in takes between two iterations, in which nothing is
+    computed; nothing where that was not measured.
     """
 
     model: str
@@ -129,8 +139,7 @@ class Profile:
     step_s: tuple[float, ...] = (0.0,)
     load_s: float | None = None
     load_source: str = ""
-    received_s: float | None = None
-    received_source: str = ""
+    received_s: Received = NOTHING_RECEIVED
     kv_blocks: int | None = None
     valid: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     error: Mapping[str, float] = field(default_factory=dict)
@@ -160,8 +169,7 @@ class _Size(Schema):
     step_s: tuple[Annotated[float, Field(ge=-1e6, le=1e6)], ...] = (0.0,)
     load_s: Seconds | None = None
     load_source: str = ""
-    received_s: Seconds | None = None
-    received_source: str = ""
+    received_s: tuple[Seconds, Seconds] = NOTHING_RECEIVED
     kv_blocks: Tokens | None = None
     valid: Mapping[Quantity, tuple[Tokens, Tokens]] = Field(default_factory=dict)
     error: Mapping[str, NotNegative] = Field(default_factory=dict)
@@ -308,7 +316,7 @@ def profile_from(
     found: dict[str, Any] = {name: shared[name] for name in named}
     found["engine_kind"] = shared.get("engine_kind", "")
     steps, loads = ("step_knots_tokens", "step_s"), ("load_s", "load_source")
-    optional = (*steps, *loads, "received_s", "received_source", "kv_blocks", "error")
+    optional = (*steps, *loads, "kv_blocks", "error")
     found |= {name: entry[name] for name in optional if name in entry}
     found = {name: tuple(it) if isinstance(it, list) else it for name, it in found.items()}
     knots = entry["knots_requests"] if "knots_requests" in entry else shared["knots_requests"]
@@ -319,6 +327,7 @@ def profile_from(
         prefill=_phase(entry.get("prefill", {})),
         decode=_phase(entry.get("decode", {})),
         valid={name: (low, high) for name, (low, high) in entry.get("valid", {}).items()},
+        received_s=Received(*entry.get("received_s", NOTHING_RECEIVED)),
         sm_shares=sm_shares_from(shared["model"], entry.get("sm_share", {})),
     )
 

@@ -1,4 +1,4 @@
-"""What iterations with prompts took beyond a profile, from whole runs: of profiles without repetitions.
+"""What iterations with prompts took beyond a profile, found in whole runs.
 
     python -m harness.fidelity.prompt_pause results/fidelity_vllm/h200-141g.json \
         --gpu H200-141G --profile h200-141g_vllm

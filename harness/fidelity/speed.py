@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from harness.costs.iteration import iteration_seconds
 from harness.costs.model import ProfileCosts
+from harness.costs.profiles import Received
 from harness.costs.scaled import ScaledCosts
 from harness.interface.entities import ServiceId
 
@@ -83,8 +84,8 @@ class AtSpeed(ScaledCosts):
         speed = self._speeds.get(service, Speed(1.0, 1.0))
         return speed.prefill, speed.decode
 
-    def received_s(self, service: ServiceId, tensor_parallel: int) -> tuple[float, float]:
+    def received_s(self, service: ServiceId, tensor_parallel: int) -> Received:
         """Taking a request in slows as decodes do: both are mostly work of the CPU."""
         _, decode = self.factors(service, tensor_parallel)
         first_s, more_s = self._costs.received_s(service, tensor_parallel)
-        return decode * first_s, decode * more_s
+        return Received(decode * first_s, decode * more_s)

@@ -8,7 +8,7 @@ import pandas as pd
 
 from harness.fidelity.agreement import Word, bias_text, counts_text, pooled_bias, word_for
 from harness.fidelity.speed import Speed, speeds_text
-from harness.report.markdown import Json, read_json, table
+from harness.report.markdown import read_json, table
 from harness.report.served import served_headline
 
 FIGURES = {
@@ -43,7 +43,7 @@ def fidelity_vllm_part(root: Path) -> str:
     return "\n\n".join(tables)
 
 
-def _conditions(content: Json) -> Iterator[str]:
+def _conditions(content: dict[str, Any]) -> Iterator[str]:
     """How fast the machine was, how late requests were taken in, and what else is to be known."""
     speeds = [Speed(*it) for swept in content["speeds"].values() for it in swept if it]
     if speeds:
@@ -67,8 +67,8 @@ def fidelity_headline_part(root: Path) -> str:
         )
         sentences.append(
             f"Simulated{at_speed} against *measured* on {content['engine']} "
-            f"({content['machine']['cpu']}){note}, bias pooled over settings, with its 95% interval: {biases} (mean JCT by "
-            f"model: {by_model}); {counts_text(rows)}."
+            f"({content['machine']['cpu']}){note}, bias pooled over settings, with its 95% "
+            f"interval: {biases} (mean JCT by model: {by_model}); {counts_text(rows)}."
         )
     return " ".join([*sentences, *_league_sentence(root)])
 

@@ -23,6 +23,7 @@ from baselines.fixed_placement import FixedPlacement
 from baselines.round_robin import RoundRobin
 from harness.benchmarks.reference_load import vllm_rule
 from harness.costs.iteration import MAX_REQUESTS, IterationTable
+from harness.costs.profiles import NOTHING_RECEIVED, Received
 from harness.engines.recorder import Recorder
 from harness.engines.simulator.loop import Simulator
 from harness.interface.decisions import Decision
@@ -144,8 +145,8 @@ class _QueueCosts:
     def intake_s(self, service: ServiceId, prompt_tokens: NDArray[np.int64]) -> NDArray[np.float64]:
         return np.zeros(len(prompt_tokens))
 
-    def received_s(self, service: ServiceId, tensor_parallel: int) -> float:
-        return 0.0
+    def received_s(self, service: ServiceId, tensor_parallel: int) -> Received:
+        return NOTHING_RECEIVED
 
     def load_s(self, service: ServiceId, tensor_parallel: int, *, replicas: int = 1) -> float:
         return 0.0

@@ -259,13 +259,13 @@ class Deployer:
     def _receive(self, request: int, live: LiveGroup) -> None:
         """A request comes to a group, which takes it in before its next iteration."""
         live.inbox.append(request)
-        seconds = live.received_s[self.state.workload.service_of(request)]
-        if seconds == 0.0:
+        first_s, more_s = live.received_s[self.state.workload.service_of(request)]
+        if first_s == 0.0:
             return
         if live.is_compiled:
-            loop.receive(self.compiled.world, live.number, seconds)
+            loop.receive(self.compiled.world, live.number, first_s, more_s)
         else:
-            live.receiving_s += seconds
+            live.receiving_s += more_s if live.receiving_s > 0.0 else first_s
             self.stepper.interrupt(live)
 
     def _announce(self, request: int, group: GroupId) -> None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from harness.costs.profiles import Received
 from harness.engines.live import LiveState
 from harness.engines.simulator.compiled_groups import CompiledGroups
 from harness.engines.simulator.host_memory import GroupHost
@@ -97,7 +98,7 @@ class LiveGroup:
     order they go into the arrays of compiled code, where the group has the `number`; views are
     built when something looks. Until `busy_until_s` what it has computed is recorded. `is_stepped`
     says that it has been, `wake_s` when its policy asked last to be asked again; `told` has the
-    keys of its requests under the order that it follows. Taking a request in takes `received_s`, by
+    keys of its requests under the order that it follows. Taking requests in takes `received_s`, by
     service, and those that have come since its last iteration began take `receiving_s` together.
     """
 
@@ -111,7 +112,7 @@ class LiveGroup:
     host: GroupHost
     compiled: CompiledGroups
     number: int
-    received_s: Mapping[ServiceId, float]
+    received_s: Mapping[ServiceId, Received]
     receiving_s: float = 0.0
     loads_from_s: float = np.inf
     ready_s: float = np.inf

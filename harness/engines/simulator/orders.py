@@ -93,9 +93,9 @@ class Orders:
     def _receive(self, live: LiveGroup) -> None:
         """The compiled group takes in requests: those that have come, and others as long."""
         group = self.compiled.world.groups[live.number]
-        for service, seconds in live.received_s.items():
+        for service, received in live.received_s.items():
             place = self.arrivals.index(service) if group["is_shared"] else 0
-            group["received_s"][place] = seconds
+            group["received_s"][place] = received
         group["receiving_s"], live.receiving_s = live.receiving_s, 0.0
 
     def tell_coming(self) -> None:

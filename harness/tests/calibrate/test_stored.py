@@ -25,6 +25,7 @@ FACTS = {
     "load_s": 3.0,
 }
 FIRST_S, MORE_S = 5e-4, 1e-4
+BATCH = ["prompts", "prompt_tokens", "attended", "decodes", "context_tokens"]
 
 
 def seconds_of(batches: pd.DataFrame, *, cliff_s: float = 0.0) -> NDArray[np.float64]:
@@ -48,8 +49,7 @@ def repetitions(*times: tuple[float, float], cliff_s: float = 0.0) -> pd.DataFra
         if prompts + decodes:
             longest = 700 if decodes else 0
             made.append((prompts, tokens, 30.0 * tokens, decodes, context, longest, prompts))
-    columns = ("prompts", "prompt_tokens", "attended", "decodes", "context_tokens")
-    batches = pd.DataFrame(made, columns=[*columns, "longest_tokens", "received"])
+    batches = pd.DataFrame(made, columns=[*BATCH, "longest_tokens", "received"])
     taken_s = FIRST_S + MORE_S * (batches["received"] - 1)
     batches["received_s"] = taken_s.where(batches["received"] > 0, 0.0)
     batches["prepare_s"] = batches["other_s"] = 0.0
@@ -70,11 +70,11 @@ def fitted(rows: pd.DataFrame, **facts: Any) -> NDArray[np.float64]:
     content = profile(rows, FACTS | facts)
     table = expand(profile_from(content, 1, content["tensor_parallel"]["1"]), PARTS)
     batches = rows[rows["repetition"] == 0]
-    works = (
-        Work(b.prompts, b.prompt_tokens, b.prompt_tokens, b.attended, b.decodes, b.context_tokens)
-        for b in batches.itertuples()
-    )
-    return np.array([work_seconds(table, work) for work in works])
+    found = []
+    for prompts, tokens, attended, decodes, context in batches[BATCH].to_numpy(np.float64):
+        work = (int(prompts), int(tokens), int(tokens), float(attended), int(decodes), int(context))
+        found.append(work_seconds(table, Work(*work)))
+    return np.array(found)
 
 
 def test_a_fit_gives_back_the_costs_it_was_made_from() -> None:

@@ -61,6 +61,6 @@ def test_requests_come_one_by_one(tiny: Sweep) -> None:
 
 def test_repetitions_have_the_same_batches(tiny: Sweep, tmp_path: Path) -> None:
     rows = measure(tiny, 2, 2)
-    computed = [name for name in rows if not name.endswith("_s") and name != "repetition"]
+    computed = [it for it in map(str, rows) if not it.endswith("_s") and it != "repetition"]
     first, second = (part[computed] for _, part in rows.groupby("repetition"))
     pd.testing.assert_frame_equal(first, second.reset_index(drop=True))

@@ -14,7 +14,7 @@ from harness.costs.iteration import (
 )
 from harness.costs.model import PARTS, ProfileCosts
 from harness.costs.model_facts import load_models
-from harness.costs.profiles import read_profiles
+from harness.costs.profiles import NOTHING_RECEIVED, Received, read_profiles
 from harness.costs.uncertainty import DrawnCosts
 from harness.fidelity.lines import sources
 from harness.interface.entities import ServiceId, Work
@@ -115,12 +115,14 @@ def test_taking_a_request_in_is_of_the_profile_or_of_the_kind_of_engine(tmp_path
     """
     source = PROFILES / "h200-141g_vllm" / "random-1b.json"
     content = json.loads(source.read_text())
-    content["tensor_parallel"]["1"] |= {"received_s": 0.0006, "received_source": "by hand"}
+    content["tensor_parallel"]["1"] |= {"received_s": [0.0006, 0.0001]}
     (tmp_path / source.name).write_text(json.dumps(content))
     profile = read_profiles(tmp_path)["random-1b", 1]
-    assert (profile.received_s, profile.received_source) == (0.0006, "by hand")
+    assert profile.received_s == (0.0006, 0.0001)
 
-    def received_s(service: str, folder: Path, *, scale: float = 1.0, kind: str = "sync") -> float:
+    def received_s(
+        service: str, folder: Path, *, scale: float = 1.0, kind: str = "sync"
+    ) -> Received:
         engine = engine_kind(f"vllm-{kind}")
         costs = ProfileCosts(
             gpu="H200-141G",
@@ -135,13 +137,13 @@ def test_taking_a_request_in_is_of_the_profile_or_of_the_kind_of_engine(tmp_path
         assert len(set(found)) == 1
         return found[0]
 
-    assert received_s("random-1b", tmp_path) == 0.0006
-    assert received_s("random-1b", tmp_path, scale=2.0) == 0.0012
-    assert received_s("random-1b", source.parent) == 0.0
-    assert received_s(VICUNA, tmp_path) == 0.0008
-    assert received_s(VICUNA, tmp_path, scale=0.5) == 0.0004
-    assert received_s(VICUNA, tmp_path, kind="0.3-eager") == 0.0
-    assert COSTS.received_s(VICUNA, 1) == 0.0
+    assert received_s("random-1b", tmp_path) == (0.0006, 0.0001)
+    assert received_s("random-1b", tmp_path, scale=2.0) == (0.0012, 0.0002)
+    assert received_s("random-1b", source.parent) == NOTHING_RECEIVED
+    assert received_s(VICUNA, tmp_path) == (0.0008, 0.0008)
+    assert received_s(VICUNA, tmp_path, scale=0.5) == (0.0004, 0.0004)
+    assert received_s(VICUNA, tmp_path, kind="0.3-eager") == NOTHING_RECEIVED
+    assert COSTS.received_s(VICUNA, 1) == NOTHING_RECEIVED
 
 
 def test_starting_and_reading_may_be_given() -> None:

@@ -309,7 +309,8 @@ def _stock(
                 block_tokens=costs.block if caches else None,
             )
             scheduler.add_request(requests[f"r{came}"])
-            came, received_s = came + 1, received_s + costs.received_s(SERVICE, 1)
+            first_s, more_s = costs.received_s(SERVICE, 1)
+            came, received_s = came + 1, received_s + (more_s if received_s else first_s)
         output = scheduler.schedule()
         computed = {int(name[1:]): n for name, n in output.num_scheduled_tokens.items()}
         steps.append((now_s, computed))

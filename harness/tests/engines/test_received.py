@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from baselines.fcfs import Fcfs
 from harness.costs.iteration import work_seconds
+from harness.costs.profiles import Received
 from harness.engines.recorder import GpuUse, Recorder
 from harness.interface.decisions import (
     Deployment,
@@ -35,22 +36,25 @@ from harness.tests.support.serving import (
 )
 from harness.tests.support.shared import Together, UnitCosts, of_services
 
-EIGHTH = FlatCosts(load=0.0, received_s_per_request=0.125)
-"""Half a second for any prefill, a quarter for any decode, an eighth to take a request in."""
+EIGHTH = FlatCosts(load=0.0, received_s_per_request=0.125, received_more=0.5)
+"""Half a second for any prefill, a quarter for any decode, an eighth to take a request in.
+
+Each further one between the same two iterations takes half of that.
+"""
 
 both_ways = pytest.mark.parametrize("fast", [True, False])
 
 
 @both_ways
 def test_all_that_come_at_once_are_taken_in_before_their_first_iteration(fast: bool) -> None:
-    """Three in 0.375 s, then their prompts: the GPU is busy from the start."""
+    """Three in 0.25 s, then their prompts: the GPU is busy from the start."""
     served = serve(workload([8] * 3, [1] * 3), costs=EIGHTH, fast_forward=fast)
     requests = served.requests
     assert requests["started_s"].tolist() == [0.0] * 3
-    assert requests["first_token_s"].tolist() == [0.875] * 3
-    assert requests["prefill_s"].tolist() == [0.875] * 3
+    assert requests["first_token_s"].tolist() == [0.75] * 3
+    assert requests["prefill_s"].tolist() == [0.75] * 3
     busy = served.gpu_frame().query(f"use == '{GpuUse.BUSY.value}'")
-    assert busy[["start_s", "end_s"]].to_numpy().tolist() == [[0.0, 0.875]]
+    assert busy[["start_s", "end_s"]].to_numpy().tolist() == [[0.0, 0.75]]
 
 
 @both_ways
@@ -74,34 +78,37 @@ def test_a_run_with_every_slot_taken_goes_on_later(fast: bool) -> None:
 
 @both_ways
 def test_a_batch_of_whole_requests_begins_later(fast: bool) -> None:
-    """r0 and r1 take 0.25 s, prompts 0.5 s, r0's decodes 0.5 s; r2, there since 0.3 s, is next."""
+    """r0, r1 take 0.1875 s, prompts 0.5 s, r0's decodes 0.5 s; r2, there since 0.3 s, is next."""
     batches = StaticBatching(max_num_seqs=2, max_wait_s=0.0, refills=False, pads_prompts=True)
     load = workload([8] * 3, [3, 1, 1], [0.0, 0.0, 0.3])
     requests = serve(load, Fcfs(rule=batches), costs=EIGHTH, fast_forward=fast).requests
-    assert requests["finished_s"].tolist() == [1.25, 1.25, 1.875]
-    assert requests["prefill_s"].tolist() == [0.75, 0.75, 0.625]
+    assert requests["finished_s"].tolist() == [1.1875, 1.1875, 1.8125]
+    assert requests["prefill_s"].tolist() == [0.6875, 0.6875, 0.625]
 
 
 @dataclass(frozen=True)
 class ByService(UnitCosts):
-    """Any iteration takes a second; a request of m0 a quarter, one of m1 half a second."""
+    """Any iteration takes a second; a request of m0 a quarter, one of m1 twice as long.
 
-    def received_s(self, service: ServiceId, tensor_parallel: int) -> float:
+    Of m1 each further one takes a quarter, too.
+    """
+
+    def received_s(self, service: ServiceId, tensor_parallel: int) -> Received:
         """By service."""
-        return {"m0": 0.25, "m1": 0.5}[service]
+        return {"m0": Received(0.25, 0.25), "m1": Received(0.5, 0.25)}[service]
 
 
 @both_ways
 def test_a_request_holds_up_the_other_services_of_its_group(fast: bool) -> None:
-    """r0 of m0 and r1 of m1 come at 0: r0 has tokens at 1.75 s and, without r2, at 2.75 s.
+    """r0 of m0 and r1 of m1 come at 0: r0 has tokens at 1.5 s and, without r2, at 2.5 s.
 
     r2 of m1 comes at 2 s, when r0's last iteration has begun: the prompts of m1 take 1.5 s.
     """
     load = of_services(workload([8] * 3, [2, 1, 1], [0.0, 0.0, 2.0], services=2), "011")
     policy, costs = Fcfs(rule=rule()), ByService(blocks=200)
     served = serve(load, policy, Together(), costs=costs, fast_forward=fast, gpus=1)
-    assert served.requests["first_token_s"].tolist() == [1.75, 4.25, 4.25]
-    assert served.requests["finished_s"].tolist() == [2.75, 4.25, 4.25]
+    assert served.requests["first_token_s"].tolist() == [1.5, 4.0, 4.0]
+    assert served.requests["finished_s"].tolist() == [2.5, 4.0, 4.0]
 
 
 class Elsewhere(Everywhere):
@@ -130,7 +137,7 @@ def test_a_request_that_is_preempted_is_not_taken_in_again() -> None:
     rng = np.random.default_rng(3)
     prompts, outputs = rng.integers(1, 90, 30).tolist(), rng.integers(1, 60, 30).tolist()
     load = workload(prompts, outputs, np.cumsum(rng.exponential(0.05, 30)).tolist())
-    costs = UnevenCosts(blocks=14, load=0.0, received_s_per_request=0.0031)
+    costs = UnevenCosts(blocks=14, load=0.0, received_s_per_request=0.0031, received_more=1.0)
     recorder = serve(load, costs=costs, fast_forward=False, recorder=Recorder(keep_iterations=True))
     rows = recorder.iteration_frame()
     assert rows is not None
@@ -139,7 +146,7 @@ def test_a_request_that_is_preempted_is_not_taken_in_again() -> None:
     names = [field.name for field in fields(Work)]
     alone_s = [work_seconds(table, Work(*map(int, row))) for row in rows[names].to_numpy()]
     beyond_s = rows["duration_s"].sum() - sum(alone_s)
-    assert beyond_s == pytest.approx(len(load) * costs.received_s(SERVICE, 1), rel=1e-9)
+    assert beyond_s == pytest.approx(len(load) * costs.received_s(SERVICE, 1).first_s, rel=1e-9)
 
 
 STATIC = StaticBatching(max_num_seqs=3, max_wait_s=0.05, refills=True, pads_prompts=False)

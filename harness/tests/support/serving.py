@@ -9,6 +9,7 @@ import numpy as np
 from baselines.fcfs import Fcfs
 from baselines.round_robin import RoundRobin
 from harness.costs.iteration import IterationTable, work_seconds
+from harness.costs.profiles import Received
 from harness.engines.recorder import Recorder
 from harness.engines.simulator.host_memory import HostMemory
 from harness.engines.simulator.loop import Simulator
@@ -69,6 +70,7 @@ class LinearCosts:
     intake_s_per_request: float = 0.0
     intake_s_per_prompt_token: float = 0.0
     received_s_per_request: float = 0.0
+    received_more: float = 0.4
 
     def table(self, service: ServiceId, tensor_parallel: int) -> IterationTable:
         """Coefficients that do not depend on the number of requests, but for the base."""
@@ -96,9 +98,10 @@ class LinearCosts:
         seconds = self.intake_s_per_request + self.intake_s_per_prompt_token * prompt_tokens
         return np.asarray(seconds, np.float64)
 
-    def received_s(self, service: ServiceId, tensor_parallel: int) -> float:
-        """Seconds between two iterations for each request that has come."""
-        return self.received_s_per_request
+    def received_s(self, service: ServiceId, tensor_parallel: int) -> Received:
+        """Seconds between two iterations for the requests that have come."""
+        first_s = self.received_s_per_request
+        return Received(first_s, self.received_more * first_s)
 
     def load_s(self, service: ServiceId, tensor_parallel: int, *, replicas: int = 1) -> float:
         """Seconds of a load, more beside others."""
@@ -146,9 +149,11 @@ class UnevenCosts(LinearCosts):
         table = LinearCosts.table(self, service, tensor_parallel)
         return IterationTable(*(c * self.pace(service, tensor_parallel) for c in table))
 
-    def received_s(self, service: ServiceId, tensor_parallel: int) -> float:
+    def received_s(self, service: ServiceId, tensor_parallel: int) -> Received:
         """What the costs have of it times the pace."""
-        return self.received_s_per_request * self.pace(service, tensor_parallel)
+        first_s, more_s = LinearCosts.received_s(self, service, tensor_parallel)
+        pace = self.pace(service, tensor_parallel)
+        return Received(first_s * pace, more_s * pace)
 
     def load_s(self, service: ServiceId, tensor_parallel: int, *, replicas: int = 1) -> float:
         """The load times the pace."""

@@ -134,8 +134,9 @@ STATE = [
     ("over", *_LIST),  # requests that have outgrown what was set aside, not told yet
     ("finished", *_LIST),  # in the event that is being carried out
     ("phase", np.int64, (MAX_BLOCK_TOKENS,)),  # growing requests by the step of their next block
-    # By service, of a group of one at place 0: seconds to take a request in
-    ("received_s", np.float64, (MAX_SERVICES,)),
+    # By service, of a group of one at place 0: seconds to take in the first request between two
+    # iterations, and each further one
+    ("received_s", np.float64, (MAX_SERVICES, 2)),
     # By service, of a group of several: the table of costs, bytes of a block, and of the watermark
     ("tables", np.int64, (MAX_SERVICES,)),
     ("block_bytes", np.int64, (MAX_SERVICES,)),

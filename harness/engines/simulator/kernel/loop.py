@@ -372,7 +372,8 @@ def _dispatch(world: World, state: Group, request: int) -> bool:
         return False
     group.load += requests[request].weight
     group.generated += requests[request].generated
-    group.receiving_s += group.received_s[requests[request].service if group.is_shared else 0]
+    place = requests[request].service if group.is_shared else 0
+    _take_in(group, group.received_s[place, 0], group.received_s[place, 1])
     _wait(requests, group, world.queue, request)
     _interrupt(world, group, at)
     return True
@@ -466,10 +467,16 @@ def interrupt(world: World, i: int) -> None:
 
 
 @compiled
-def receive(world: World, i: int, seconds: float) -> None:
-    """A request has come to a group that takes so long to take in."""
-    world.groups[i].receiving_s += seconds
+def receive(world: World, i: int, first_s: float, more_s: float) -> None:
+    """A request has come to a group: so long to take in as the first since the last iteration."""
+    _take_in(world.groups[i], first_s, more_s)
     interrupt(world, i)
+
+
+@inlined
+def _take_in(group: Group, first_s: float, more_s: float) -> None:
+    """A request is taken in before the next iteration."""
+    group.receiving_s += more_s if group.receiving_s > 0.0 else first_s
 
 
 @compiled
