@@ -150,6 +150,21 @@ def test_the_real_engine_runs_the_simulators_batches(
     assert frame["lag_s"].mean() < 0.05
 
 
+def test_a_run_between_sweeps_keeps_speed_and_configuration(loaded: Vllm) -> None:
+    """Designed batches before it and after it; the engine that it leaves loaded is the same."""
+    timed = replace(loaded, speed_sweep=True, loaded=loaded.loaded)
+    recorder = serve(timed, load(5, timed=False), Fcfs(rule=CHUNKS))
+    speed = recorder.speed
+    assert speed is not None
+    assert {*speed["when"]} == {"before", "after"}
+    assert {*speed["service"]} == {"m"}
+    assert (speed[["prepare_s", "forward_s", "other_s"]].sum(axis=1) > 0).all()
+    ((resolved,),) = [[*group.values()] for group in recorder.engines.values()]
+    kept = {"kv_blocks": BLOCKS, "block_tokens": BLOCK, "max_num_seqs": MAX_NUM_SEQS}
+    assert {name: resolved[name] for name in kept} == kept
+    assert len(loaded.loaded) == 1
+
+
 @pytest.mark.parametrize("think_s", [0.0, 0.02])
 def test_clients_send_when_they_have_been_answered(loaded: Vllm, think_s: float) -> None:
     policy = Timed(Fcfs(rule=CHUNKS))
