@@ -1,6 +1,6 @@
 """Generated parts of the pages that come from measurements below results/: one function each."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,8 @@ Json = Mapping[str, Any]
 def costs_part(_: Path) -> str:
     """Every folder of measured profiles, and how far a roofline is off on what it had not seen."""
     rows, rooflines = [], set()
-    for folder in filter(holds_profiles, sorted(PROFILES.iterdir())):
+    folders = [*filter(holds_profiles, sorted(PROFILES.iterdir()))]
+    for folder in folders:
         measured = [p for p in read_profiles(folder).values() if "decode_median" in p.error]
         if not measured:
             continue
@@ -37,7 +38,24 @@ def costs_part(_: Path) -> str:
         + "\n\nLargest median error of an iteration on rows the fit had not seen. "
         "Pairs that were never measured use a roofline from published figures; its median error on "
         f"models it had not seen is {ends[0]} (decode) and {ends[1]} (prefill), depending on the "
-        "folder. Every run records which services used it."
+        "folder. Every run records which services used it." + received_text(folders)
+    )
+
+
+def received_text(folders: Iterable[Path]) -> str:
+    """What taking a request in takes where profiles have it, as a paragraph; else nothing."""
+    said = [
+        f"{1e3 * profile.received_s:.3g} ms (`{folder.name}`, {profile.model}, tensor parallel "
+        f"{profile.tensor_parallel}: {profile.received_source})"
+        for folder in folders
+        for profile in read_profiles(folder).values()
+        if profile.received_s is not None
+    ]
+    if not said:
+        return ""
+    return (
+        "\n\nTaking a request in, between two iterations; nothing is computed meanwhile: "
+        f"{'; '.join(said)}."
     )
 
 

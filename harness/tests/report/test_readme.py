@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from harness.config.paths import ROOT
+from harness.config.paths import PROFILES, ROOT
 from harness.report import readme as report
+from harness.report.measured import received_text
 
 
 def test_readme_is_up_to_date() -> None:
@@ -49,6 +50,19 @@ def test_a_part_is_rewritten_and_the_rest_kept(tmp_path: Path) -> None:
 def test_a_part_without_an_end_is_refused() -> None:
     with pytest.raises(ValueError, match="no <!-- end: holds -->"):
         report.rewritten("<!-- generated: holds -->", ROOT)
+
+
+def test_seconds_to_take_a_request_in_are_shown_where_a_profile_has_them(tmp_path: Path) -> None:
+    source = PROFILES / "h200-141g_vllm" / "random-1b.json"
+    content = json.loads(source.read_text())
+    content["tensor_parallel"]["1"] |= {"received_s": 0.00061, "received_source": "by hand"}
+    own = tmp_path / "own"
+    own.mkdir()
+    (own / source.name).write_text(json.dumps(content))
+    assert received_text([PROFILES / "a100_80g_vllm_0_3"]) == ""
+    assert received_text([PROFILES / "a100_80g_vllm_0_3", own]).endswith(
+        "meanwhile: 0.61 ms (`own`, random-1b, tensor parallel 1: by hand)."
+    )
 
 
 def test_an_unknown_part_is_refused() -> None:
