@@ -43,19 +43,19 @@ def costs_part(_: Path) -> str:
 
 
 def received_text(folders: Iterable[Path]) -> str:
-    """What taking a request in takes where profiles have it, as a paragraph; else nothing."""
+    """What taking requests in takes where profiles have it, as a paragraph; else nothing."""
     said = [
-        f"{1e3 * profile.received_s:.3g} ms (`{folder.name}`, {profile.model}, tensor parallel "
-        f"{profile.tensor_parallel}: {profile.received_source})"
+        f"`{folder.name}`, {profile.model}: {1e3 * profile.received_s.first_s:.2g} ms, each further "
+        f"one {1e3 * profile.received_s.more_s:.2g} ms"
         for folder in folders
         for profile in read_profiles(folder).values()
-        if profile.received_s is not None
+        if profile.received_s.first_s
     ]
     if not said:
         return ""
     return (
-        "\n\nTaking a request in, between two iterations; nothing is computed meanwhile: "
-        f"{'; '.join(said)}."
+        "\n\nTaking in the first request between two iterations (`received_s`), in which nothing is "
+        f"computed: {'; '.join(said)}."
     )
 
 

@@ -55,13 +55,13 @@ def test_a_part_without_an_end_is_refused() -> None:
 def test_seconds_to_take_a_request_in_are_shown_where_a_profile_has_them(tmp_path: Path) -> None:
     source = PROFILES / "h200-141g_vllm" / "random-1b.json"
     content = json.loads(source.read_text())
-    content["tensor_parallel"]["1"] |= {"received_s": 0.00061, "received_source": "by hand"}
+    content["tensor_parallel"]["1"] |= {"received_s": [0.00061, 0.0002]}
     own = tmp_path / "own"
     own.mkdir()
     (own / source.name).write_text(json.dumps(content))
     assert received_text([PROFILES / "a100_80g_vllm_0_3"]) == ""
     assert received_text([PROFILES / "a100_80g_vllm_0_3", own]).endswith(
-        "meanwhile: 0.61 ms (`own`, random-1b, tensor parallel 1: by hand)."
+        "computed: `own`, random-1b: 0.61 ms, each further one 0.2 ms."
     )
 
 
