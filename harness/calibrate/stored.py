@@ -69,8 +69,12 @@ def profile(rows: pd.DataFrame, facts: Json) -> Json:
         "tensor_parallel": {"1": entry},
         "measured": rounded(_measured(rows, factors), digits=4),
     }
-    text = json.dumps(content, sort_keys=True)
-    return content | {"sha256": hashlib.sha256(text.encode()).hexdigest()}
+    return content | {"sha256": digest(content)}
+
+
+def digest(content: Json) -> str:
+    """The sha256 that is stored beside a content."""
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
 def mean_iterations(rows: pd.DataFrame) -> pd.DataFrame:

@@ -45,8 +45,8 @@ def costs_part(_: Path) -> str:
 def received_text(folders: Iterable[Path]) -> str:
     """What taking requests in takes where profiles have it, as a paragraph; else nothing."""
     said = [
-        f"`{folder.name}`, {profile.model}: {1e3 * profile.received_s.first_s:.2g} ms, each further "
-        f"one {1e3 * profile.received_s.more_s:.2g} ms"
+        f"`{folder.name}`, {profile.model}: {1e3 * profile.received_s.first_s:.2g} ms, each "
+        f"further one {1e3 * profile.received_s.more_s:.2g} ms"
         for folder in folders
         for profile in read_profiles(folder).values()
         if profile.received_s.first_s
@@ -54,8 +54,8 @@ def received_text(folders: Iterable[Path]) -> str:
     if not said:
         return ""
     return (
-        "\n\nTaking in the first request between two iterations (`received_s`), in which nothing is "
-        f"computed: {'; '.join(said)}."
+        "\n\nTaking in the first request between two iterations (`received_s`), in which nothing "
+        f"is computed: {'; '.join(said)}."
     )
 
 
