@@ -26,6 +26,7 @@ UNITS = {
     "head_norm_s": "s per layer and iteration, of models with norms across the heads of a group",
     "iteration_s": "s per iteration",
     "running_s": "s per running request and iteration",
+    "any_prompt_s": "s per iteration with prompts",
     "prompt_s": "s per prompt, or part of one, in an iteration",
     "prompt_kernels": "factor on matrix products of iterations with prompts",
     "intake_s": "s per request, before it can be scheduled",

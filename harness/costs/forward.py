@@ -236,7 +236,11 @@ class _Iterations:
                 "per_token_s": _rounded(per_token_s * ones),
                 "per_attended_s": _rounded(per_attended_s * ones),
             },
-            "prepare": {"base_s": _rounded(term("iteration_s") + term("prompt_s") * requests)},
+            "prepare": {
+                "base_s": _rounded(
+                    term("iteration_s") + term("any_prompt_s") + term("prompt_s") * requests
+                )
+            },
             "sample": {},
             "other": {},
         }

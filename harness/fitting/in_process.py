@@ -22,9 +22,15 @@ from harness.interface.entities import Work
 KIND, SERVER = "vllm-sync", "vllm-async"
 MEASURED = {"gpu": "H200-141G", "profile_dir": "h200-141g_vllm", "memory_share": 0.9}
 MODELS = ("random-7b", "random-1b")
-STEPS = {"iteration_s": 1e-3, "running_s": 1e-5, "prompt_s": 1e-3, "prompt_kernels": 2.0}
+STEPS = {
+    "iteration_s": 1e-3,
+    "running_s": 1e-5,
+    "any_prompt_s": 1e-3,
+    "prompt_s": 1e-3,
+    "prompt_kernels": 2.0,
+}
 """Terms that are fitted, and a value by which each is told from none."""
-NONE = {"iteration_s": 0.0, "running_s": 0.0, "prompt_s": 0.0, "prompt_kernels": 1.0}
+NONE = dict.fromkeys(STEPS, 0.0) | {"prompt_kernels": 1.0}
 DECODES = tuple(product((1, 2, 4, 8, 16, 32, 64, 96, 128), (100, 200, 400)))
 """Requests and context tokens of each."""
 PROMPTS = (
