@@ -163,7 +163,7 @@ calibrate: setup-vllm  ## measure the shipped models on this CPU
 	$(ALONE) -m harness.calibrate --model tiny small m100
 
 fidelity-vllm: setup-vllm  ## how far simulated times are from real vLLM's: about 30 minutes
-	$(ALONE) -m harness.fidelity.real_engine --policies vllm ssjf_continuous srtf
+	$(ALONE) -m harness.fidelity.real_engine
 
 clean:  ## remove the environment and caches; results stay
 	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis outputs multirun wandb
