@@ -88,10 +88,10 @@ class InOrder:
     requires: ClassVar[frozenset[Capability]] = frozenset()
     subscribes: ClassVar[frozenset[type[Event]]] = frozenset()
 
-    def __init__(self, budget: int, most_requests: int) -> None:
-        """Batches of at most so many tokens and requests; prompts are cut."""
+    def __init__(self, budget: int, most_requests: int, *, cuts: bool = True) -> None:
+        """Batches of at most so many tokens and requests; whether prompts are cut to fit."""
         rule = ContinuousBatching(
-            chunked_prefill=True,
+            chunked_prefill=cuts,
             pads_prompts=False,
             max_num_seqs=min(most_requests, budget),
             max_num_batched_tokens=budget,
@@ -213,7 +213,8 @@ def timed(
 ) -> pd.DataFrame:
     """`COLUMNS` of every iteration of one run, whose requests are all of one of the services.
 
-    The engines stay in `options.loaded`. Answers differ in length, so that batches shrink.
+    The engines stay in `options.loaded`. Answers differ in length, so that batches shrink. Where
+    services share a group, prompts are not cut.
     """
     count = len(designed.prompts)
     numbers = np.arange(count, dtype=np.int64)
@@ -227,7 +228,7 @@ def timed(
         app=numbers,
         deadline_s=np.full(count, np.nan),
     )
-    policy = InOrder(designed.budget, options.max_num_seqs)
+    policy = InOrder(designed.budget, options.max_num_seqs, cuts=len(services) == 1)
     own = replace(system, scheduling=policy, prewarm=None, predictor=None)
     run = _TimedRun(options, workload, own, gap=designed.gap)
     try:
@@ -249,6 +250,8 @@ def how_fast(options: VllmOptions, services: Sequence[Service], system: System) 
         timed(options, services, system, service=number, designed=first)
         (group,) = (it for it in options.loaded.values() if service.id in it.by_service)
         runs = [*filter(is_short, fitting_design(group, options, service))]
+        if len(services) > 1:
+            runs = [run for run in runs if max(run.prompts) <= run.budget]
         started_s = time.monotonic()
         while time.monotonic() - started_s < SHORT_S:
             for designed in runs:
