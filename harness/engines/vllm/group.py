@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cache
+from pathlib import Path
 from typing import Any, TypeAlias
 from weakref import WeakKeyDictionary
 
@@ -252,7 +253,7 @@ def resolved(engine: Any) -> dict[str, Any]:
     )
     return {
         "vllm": vllm_version,
-        "model": str(config.model_config.model),
+        "model": Path(config.model_config.model).name,
         "dtype": str(config.model_config.dtype).removeprefix("torch."),
         "max_context_tokens": int(config.model_config.max_model_len),
         "max_num_seqs": int(scheduled.max_num_seqs),
