@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from harness.runs.stats import Estimate, geometric_mean_of
+from harness.runs.validity import LATE
 
 AIMS = {
     "makespan_s": 0.03,
@@ -24,9 +25,6 @@ AIMS = {
     "tpot_s_mean": 0.05,
 }
 """Figures of a run, and the relative errors to stay below."""
-
-LATE = 0.01
-"""Share of the mean TTFT above which a run says that its requests were taken in late."""
 
 Row = Mapping[str, Any]
 

@@ -7,6 +7,7 @@ the key of every run; writing and showing results is elsewhere.
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
@@ -45,7 +46,7 @@ from harness.runs.objectives import met_objectives
 from harness.runs.provenance import provenance
 from harness.runs.run_key import RunKey
 from harness.runs.trace_intervals import KEY, Served, trace_intervals
-from harness.runs.validity import LOGGED_REQUESTS, outside_share
+from harness.runs.validity import LOGGED_REQUESTS, late_notes, outside_share
 from harness.workloads.workload import Workload
 
 
@@ -187,7 +188,8 @@ def _served(cell: Cell) -> Computed:
 def _notes(cell: Cell, workload: Workload, recorder: Recorder) -> list[str]:
     """What was assumed or left out."""
     said = (_not_cached(cell, workload), _no_priorities(cell, workload))
-    return [*workload.notes, *said[0], *said[1], *_shares_not_measured(cell, recorder)]
+    said += (_shares_not_measured(cell, recorder), late_notes(recorder.requests))
+    return [*workload.notes, *chain.from_iterable(said)]
 
 
 def _not_cached(cell: Cell, workload: Workload) -> list[str]:

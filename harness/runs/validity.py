@@ -1,4 +1,4 @@
-"""How much of a run lies outside what its cost profiles measured."""
+"""How much of a run lies outside what its cost profiles measured, or came late to an engine."""
 
 from collections.abc import Callable, Iterable, Mapping
 
@@ -16,6 +16,24 @@ LOGGED_REQUESTS = 100_000
 
 LEAST_LOGGED = 0.99
 """Share of the busy GPU seconds whose iterations must be known for anything to be said."""
+
+
+LATE = 0.01
+"""Share of the mean TTFT above which a run says that its requests were taken in late."""
+
+
+def late_notes(requests: pd.DataFrame) -> list[str]:
+    """A sentence where a real engine took requests in later than `LATE` of their mean TTFT."""
+    if "lag_s" not in requests:
+        return []
+    lag_s = float(requests["lag_s"].mean())
+    ttft_s = float((requests["first_token_s"] - requests["arrival_s"]).mean())
+    if not lag_s > LATE * ttft_s:
+        return []
+    return [
+        f"requests were taken in {1e3 * lag_s:.2f} ms late on average, {lag_s / ttft_s:.1%} of the "
+        "mean TTFT, which includes it"
+    ]
 
 
 def outside_share(

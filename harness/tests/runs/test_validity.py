@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from harness.interface.entities import GpuId, Group, GroupId, ServiceId, Work
 from harness.runs.basis import outside_note
-from harness.runs.validity import outside, outside_share
+from harness.runs.validity import late_notes, outside, outside_share
 
 RANGES = {
     "requests": (1, 4),
@@ -111,3 +111,13 @@ def test_a_note_says_the_most_of_any_run() -> None:
     assert outside_note(shares) == ["up to 4.2% of a run's GPU seconds outside what it measured"]
     assert outside_note(shares.assign(outside_profile_share=0.0)) == []
     assert outside_note(shares[[]]) == []
+
+
+def test_a_run_whose_requests_were_taken_in_late_says_so() -> None:
+    """By hand: 2 ms late on average, of a mean TTFT of 100 ms; half a millisecond is not late."""
+    requests = pd.DataFrame({"arrival_s": [0.0, 1.0], "first_token_s": [0.1, 1.1]})
+    assert late_notes(requests) == []
+    assert late_notes(requests.assign(lag_s=[0.001, 0.0])) == []
+    assert late_notes(requests.assign(lag_s=[0.004, 0.0])) == [
+        "requests were taken in 2.00 ms late on average, 2.0% of the mean TTFT, which includes it"
+    ]
