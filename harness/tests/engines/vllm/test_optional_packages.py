@@ -1,4 +1,4 @@
-"""Runs in one process need neither Ray nor docker."""
+"""Runs in one process need no Ray, no docker, and nothing that copies or fetches data."""
 
 import subprocess
 import sys
@@ -12,7 +12,7 @@ pytestmark = [pytest.mark.vllm, pytest.mark.slow]
 
 WITHOUT = """
 import sys
-sys.modules |= dict.fromkeys(("ray", "docker"))
+sys.modules |= dict.fromkeys(("ray", "docker", "wandb", "datasets"))
 import harness.fidelity.lease
 from harness.run import composed, matrix_of
 with composed("engine=vllm", "hardware=cpu", "workload.model=tiny", "tracking=none") as config:
