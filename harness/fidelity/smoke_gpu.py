@@ -59,8 +59,7 @@ def rehearsal(folder: Path) -> Options:
         models={"tiny": 4},
         calibrate=(*short, *given),
         smoke=(*kept, "matrix.policy=[vllm,srtf]", "matrix.seed=[0]"),
-        # Its seconds are not a measurement: the machine may do other things.
-        compare=("--policies", "vllm", "--repeats", "2", "--most-lag", "inf"),
+        compare=("--policies", "vllm", "--repeats", "2"),
     )
 
 
