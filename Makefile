@@ -2,7 +2,7 @@
 .DEFAULT_GOAL := help
 # What is made shares one .venv.
 .NOTPARALLEL:
-.PHONY: help compare league rank setup setup-vllm setup-train setup-models train-predictor check test lint lock audit run reproduce-fig7 ssjf-real ecoserve-real hermes-real seallm-real league-real applications-real fidelity verify bench peer publish report smoke smoke-gpu newcomer calibrate fidelity-vllm clean
+.PHONY: help compare league rank setup setup-vllm setup-train setup-models train-predictor check test lint lock audit run reproduce-fig7 ssjf-real ecoserve-real hermes-real seallm-real league-real applications-real fidelity verify bench peer publish report smoke smoke-gpu gpu-pack newcomer calibrate fidelity-vllm clean
 
 PYTHON := $(shell for it in python3.11 python3; do $$it -c '' 2>&- && echo $$it && break; done)
 BIN := .venv/bin
@@ -153,8 +153,21 @@ ALONE := OMP_NUM_THREADS=1 $(BIN)/python
 smoke: setup-vllm  ## three policies on real vLLM, on the CPU
 	$(ALONE) harness/run.py +scenario=smoke
 
-smoke-gpu: setup  ## the same on a GPU, its profile and how near the simulator comes; 3 without a GPU
-	$(BIN)/python -m harness.fidelity.smoke_gpu
+# An interpreter that has vLLM is taken as it is, this environment's or the machine's own: nothing is
+# installed then. Else vLLM comes into .venv, where there is a GPU to run it.
+HAS_VLLM := import sys, importlib.util; sys.exit(importlib.util.find_spec("vllm") is None)
+SMOKE_GPU := -m harness.fidelity.smoke_gpu
+
+smoke-gpu:  ## the same on a GPU, its profile and how near the simulator comes; 3 without a GPU
+	@for it in $(BIN)/python python3; do $$it -c '$(HAS_VLLM)' 2>&- && exec $$it $(SMOKE_GPU); done; \
+		$(MAKE) --no-print-directory setup && $(BIN)/python $(SMOKE_GPU) --look \
+		&& $(MAKE) --no-print-directory .venv/vllm-gpu && exec $(BIN)/python $(SMOKE_GPU)
+
+.venv/vllm-gpu: requirements/vllm-gpu.txt .venv/base
+	$(INSTALL) $< && touch $@
+
+gpu-pack: setup  ## what a machine with one H100 or H200 and no network lacks, into .gpu: see results/pages/real-vllm.md
+	$(BIN)/python -m harness.fidelity.gpu_pack
 
 newcomer:  ## the README's two commands, each twice, in a clone with an empty home: half an hour and more
 	harness/tests/first_ten_minutes.sh

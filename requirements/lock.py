@@ -103,6 +103,11 @@ def main() -> None:
         base = pins(resolve("-r", "base.in", "-c", agreed.name))
         dev = pins(resolve("-r", "base.in", "-r", "dev.in", "-c", agreed.name))
         train = resolve("-r", "train.in", "-c", agreed.name)
+        agreed.writelines(f"{name}=={version}\n" for name, version in base.items())
+        agreed.flush()
+        # Alone: what else its packages ask for is on the machine, or is not used there.
+        carried = pins(resolve("--no-deps", "-r", "gpu-pack.in", "-c", agreed.name))
+    write("gpu-pack.txt", carried)
     write("base.txt", base)
     write("dev.txt", {name: version for name, version in dev.items() if name not in base})
     kept = needed(train, UNUSED) - set(base)

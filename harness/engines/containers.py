@@ -2,7 +2,8 @@
 
 A container has no network, a root file system that is read only, a `/tmp` in memory, and limits of
 memory, CPU, processes and seconds. It is killed, not stopped: a busy loop ignores what stopping
-sends for ten seconds. Containers of processes that have ended are removed by their label.
+sends for ten seconds. Containers of processes that have ended are removed by their label. The
+package docker is imported in functions: a run without containers does not need it.
 """
 
 import contextlib
@@ -13,14 +14,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import docker
-from docker.errors import APIError, DockerException, ImageNotFound, NotFound
-from requests.exceptions import RequestException
-
 LABEL = "llm-scheduler-harness.pid"
 """The process that a container belongs to."""
 _SLEEP_S = 1_000_000
-_ERRORS = (DockerException, RequestException)
 _TRIES, _NOT_STARTED = 3, (126, b"OCI runtime exec failed")
 """Status and output of code that the runtime could not start, as on a busy machine; tried again."""
 
@@ -47,6 +43,14 @@ class Ran:
     seconds: float
 
 
+def _errors() -> tuple[type[Exception], ...]:
+    """What the client raises where the daemon fails."""
+    from docker.errors import DockerException
+    from requests.exceptions import RequestException
+
+    return DockerException, RequestException
+
+
 class Containers:
     """Containers of one image by name. Methods may be called from several threads."""
 
@@ -62,6 +66,9 @@ class Containers:
 
         Raises ValueError where no daemon answers or it lacks the image.
         """
+        import docker
+        from docker.errors import ImageNotFound
+
         self._command, self._limits, self._image = list(command), limits or Limits(), image
         try:
             self._client = docker.DockerClient(base_url=url) if url else docker.from_env()
@@ -70,7 +77,7 @@ class Containers:
             self._client.images.get(image)
         except ImageNotFound:
             raise ValueError(f"the docker daemon has no image {image}; docker pull it") from None
-        except _ERRORS as error:
+        except _errors() as error:
             raise ValueError(
                 f"no docker daemon answers at {url or 'its usual place'}: {error}"
             ) from None
@@ -99,7 +106,7 @@ class Containers:
             container.start()
             container.reload()
             self._pids[name] = container.attrs["State"]["Pid"]
-        except _ERRORS as error:
+        except _errors() as error:
             self.stop(name)
             raise RuntimeError(f"container {name} did not start: {error}") from None
 
@@ -114,12 +121,14 @@ class Containers:
                 status, output = self._running[name].exec_run(command)
                 if status != _NOT_STARTED[0] or not output.startswith(_NOT_STARTED[1]):
                     break
-        except _ERRORS as error:
+        except _errors() as error:
             return Ran(None, str(error), time.monotonic() - started_s)
         return Ran(status, output.decode(errors="replace"), time.monotonic() - started_s)
 
     def stop(self, name: str) -> None:
         """Kill and remove a container, with or without its daemon; one that is gone is no error."""
+        from docker.errors import NotFound
+
         container, pid = self._running.pop(name, None), self._pids.pop(name, 0)
         if container is None:
             return
@@ -127,7 +136,7 @@ class Containers:
             container.remove(force=True)
         except NotFound:
             return
-        except _ERRORS:
+        except _errors():
             end_process(pid)
 
     def close(self) -> None:
@@ -146,6 +155,8 @@ def end_process(pid: int) -> None:
 
 def remove_leftovers(client: Any) -> int:
     """Remove containers of processes that have ended; returns how many there were."""
+    from docker.errors import APIError
+
     count = 0
     for container in client.containers.list(all=True, filters={"label": LABEL}):
         if not _is_alive(int(container.labels[LABEL])):

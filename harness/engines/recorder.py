@@ -24,11 +24,19 @@ class GpuUse(Enum):
     LOADING = "loading"
 
 
+TIMES = (
+    *("start_s", "decided_s", "scheduled_s", "computed_s", "end_s"),
+    *("prompts", "prompt_tokens", "decodes"),
+)
+"""Of an iteration of a real engine: its five times, and what it computed."""
+
+
 @dataclass(slots=True)
 class Recorder:
     """One run. `keep_iterations` and `keep_events` are off by default: they can be large.
 
-    With `briefly` requests that held KV or waited need not be kept of iterations.
+    With `briefly` requests that held KV or waited need not be kept of iterations. With `keep_times`
+    a real engine keeps the times of every iteration, in the columns of `TIMES`.
     `counts` are the policy's own, by name, and `groups_lost` where processes of groups have died.
     `timed_iterations` is how many iterations the seconds of `schedule` in `decision_s` decided
     where all of them were timed, 0 otherwise.
@@ -42,6 +50,7 @@ class Recorder:
     keep_iterations: bool = False
     briefly: bool = False
     keep_events: bool = False
+    keep_times: bool = False
     cut_off_s: float | None = None
     gaps: NDArray[np.int64] = field(default_factory=lambda: np.zeros(BINS, np.int64))
     requests: pd.DataFrame = field(default_factory=pd.DataFrame)
@@ -51,6 +60,7 @@ class Recorder:
     engines: Mapping[str, Mapping[ServiceId, Mapping[str, Any]]] = field(default_factory=dict)
     speed: pd.DataFrame | None = None
     events: list[Event] = field(default_factory=list)
+    times: list[Row] = field(default_factory=list)
     decision_s: dict[str, list[float]] = field(default_factory=dict)
     timed_iterations: int = 0
     counts: Counter[str] = field(default_factory=Counter)

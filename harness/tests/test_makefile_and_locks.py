@@ -11,7 +11,7 @@ import pytest
 from harness.config.paths import ROOT
 from harness.tests.support.paths import HARD
 
-NAMES = ("base", "dev", "train", "vllm-cpu", "vllm-gpu", "tools", "peer")
+NAMES = ("base", "dev", "train", "vllm-cpu", "vllm-gpu", "gpu-pack", "tools", "peer")
 LOCKS = tuple(f"{it}.txt" for it in NAMES)
 PIN = re.compile(
     r"([a-z0-9]+(?:-[a-z0-9]+)*)==([0-9][A-Za-z0-9.!+]*)((?: --hash=sha256:[0-9a-f]{64})+)"
@@ -62,7 +62,7 @@ def test_every_name_asked_for_is_locked() -> None:
     assert len(listed("base.in")) == 15
     assert set(listed("base.in")) <= set(pinned("base.txt"))
     assert set(listed("dev.in")) <= set(pinned("base.txt")) | set(pinned("dev.txt"))
-    for alone in ("vllm-cpu", "vllm-gpu", "tools", "peer"):
+    for alone in ("vllm-cpu", "vllm-gpu", "gpu-pack", "tools", "peer"):
         asked = {*listed(f"{alone}.in"), *(listed("base.in") if "vllm" in alone else ())}
         assert asked <= set(pinned(f"{alone}.txt"))
 
@@ -161,6 +161,49 @@ def test_a_name_with_any_character_reaches_the_command_as_it_is(tmp_path: Path) 
         make = ["make", "-s", target, *words, f"BIN={tmp_path}", "-o", "setup", "-o", ".venv/dev"]
         done = subprocess.run(make, cwd=ROOT, env=OUTSIDE, capture_output=True, text=True)
         assert done.stdout.splitlines() == ["-m", f"harness.{target}", *given], done.stderr
+
+
+@pytest.fixture
+def copied(tmp_path: Path) -> Path:
+    """The Makefile alone in a folder, beside an environment that has what running needs."""
+    (tmp_path / "Makefile").write_text((ROOT / "Makefile").read_text())
+    for name in ("requirements/base.txt", "requirements/vllm-gpu.txt", ".venv/base"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    return tmp_path
+
+
+def _made(folder: Path, target: str, script: str, **variables: str) -> list[str]:
+    """What is printed where this script stands for Python and pip; `$0` tells them apart."""
+    programs = folder / ".venv" / "bin"
+    programs.mkdir(exist_ok=True)
+    for name in ("python", "python3", "pip"):
+        (programs / name).write_text(f"#!/bin/sh\nname=${{0##*/}}\n{script}\n")
+        (programs / name).chmod(0o755)
+    done = subprocess.run(
+        ["make", "-s", target],
+        cwd=folder,
+        env=OUTSIDE | {"PATH": f"{programs}:{os.environ['PATH']}"} | variables,
+        capture_output=True,
+        text=True,
+    )
+    return done.stdout.splitlines()
+
+
+@pytest.mark.parametrize("name", ["python", "python3"])
+def test_on_a_gpu_the_first_interpreter_with_vllm_is_taken(copied: Path, name: str) -> None:
+    script = 'if [ "$1" = -c ]; then [ $name = "$HAS" ]; else echo $name "$@"; fi'
+    ran = _made(copied, "smoke-gpu", script, HAS=name)
+    assert ran == [f"{name} -m harness.fidelity.smoke_gpu"]
+
+
+@pytest.mark.parametrize("status", ["3", "0"])
+def test_vllm_is_installed_where_there_is_a_gpu(copied: Path, status: str) -> None:
+    script = '[ "$1" = -c ] && exit 1; echo $name "$@"; case "$*" in *--look) exit "$LOOKS"; esac'
+    ran = _made(copied, "smoke-gpu", script, LOOKS=status)
+    smoke = "python -m harness.fidelity.smoke_gpu"
+    install = "pip install --quiet --require-hashes -r requirements/vllm-gpu.txt"
+    assert ran == [f"{smoke} --look", *([] if status == "3" else [install, smoke])]
 
 
 @pytest.mark.parametrize("version", ["3.9", None])

@@ -44,7 +44,8 @@ from vllm.v1.executor import Executor  # isort: skip
 class EngineSettings:
     """How a vLLM engine is built. `model` is a folder or a name; None leaves a choice open.
 
-    As `dtype` it is what this machine computes fastest, else vLLM's own.
+    As `dtype` it is what this machine computes fastest, else vLLM's own. Without a `scheduler` of
+    ours vLLM's own may schedule a step while the one before it is computed (`asynchronous`).
     """
 
     model: str
@@ -59,6 +60,7 @@ class EngineSettings:
     eager: bool
     tensor_parallel: int
     scheduler: type | None
+    asynchronous: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,7 +192,7 @@ def _config(settings: EngineSettings) -> Any:
         max_num_batched_tokens=settings.max_num_batched_tokens,
         dtype=settings.dtype or native_dtype(),
         enable_prefix_caching=settings.prefix_caching,
-        async_scheduling=False,
+        async_scheduling=settings.asynchronous,
         tensor_parallel_size=settings.tensor_parallel,
         disable_log_stats=True,
         **more,

@@ -8,8 +8,6 @@ from contextlib import suppress
 from queue import Empty, SimpleQueue
 from typing import Any, Generic, TypeVar
 
-import ray
-
 from harness.engines.vllm.group import (
     EngineSettings,
     Report,
@@ -50,9 +48,6 @@ class InTurn(Generic[T]):
         return self._ready.get(timeout=wait_s) if wait_s else self._ready.get(False)
 
 
-# Two calls may wait for the thread of the engine, a report and leaving requests; all else passes
-# them.
-@ray.remote(max_concurrency=3, max_restarts=0)
 class Host:
     """The process of one group: one thread owns the engines, others pass it what is asked.
 

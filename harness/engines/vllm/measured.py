@@ -113,6 +113,8 @@ class Measured:
             arrays.preempted_at_s[request] = iteration.start_s
             arrays.kv[request] = 0
         self._recorder.decided("schedule", iteration.decided_s - iteration.start_s)
+        if self._recorder.keep_times:
+            self._recorder.times.append(iteration.times)
         seconds = iteration.end_s - iteration.start_s
         account.busy_s.append((iteration.scheduled_s, iteration.computed_s))
         account.rows.append(self._row(iteration))

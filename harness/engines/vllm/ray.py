@@ -10,10 +10,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-import ray
-from ray.util.placement_group import placement_group, remove_placement_group
-from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
-
 from harness.config.paths import ROOT
 from harness.config.scratch import temporary_folder
 from harness.engines import ray_session
@@ -48,6 +44,8 @@ class GroupLost(RuntimeError):  # noqa: N818 - it says what has happened
 @contextmanager
 def slots_of_ray(slots: int) -> Iterator[None]:
     """The cluster that was joined, or one of so many CPU slots which ends with this."""
+    import ray
+
     if ray.is_initialized():
         yield
         return
@@ -99,6 +97,10 @@ class RayGroup:
         on_gpus: bool,
     ) -> "RayGroup":
         """Ask for the slots of a group and start its process; `wait` until it has loaded."""
+        import ray
+        from ray.util.placement_group import placement_group
+        from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+
         shards = group.tensor_parallel
         # One bundle: an actor cannot take the slots of several, and its shards are its children.
         slots = {"CPU": float(shards)} | ({"GPU": float(shards)} if on_gpus else {})
@@ -109,12 +111,18 @@ class RayGroup:
             "CUDA_VISIBLE_DEVICES": ",".join(map(str, group.gpus)),
             "RAY_EXPERIMENTAL_NOSET_CUDA_VISIBLE_DEVICES": "1",
         }
-        actor = Host.options(  # type: ignore[attr-defined]
-            num_cpus=shards,
-            num_gpus=shards if on_gpus else 0,
-            scheduling_strategy=strategy,
-            runtime_env={"env_vars": devices} if on_gpus else {},
-        ).remote(settings, keep_answers, group, services, policy)
+        # Two calls may wait for the thread of the engine, a report and leaving requests; all else
+        # passes them.
+        actor = (
+            ray.remote(max_concurrency=3, max_restarts=0)(Host)
+            .options(
+                num_cpus=shards,
+                num_gpus=shards if on_gpus else 0,
+                scheduling_strategy=strategy,
+                runtime_env={"env_vars": devices} if on_gpus else {},
+            )
+            .remote(settings, keep_answers, group, services, policy)
+        )
         return cls(group, settings, actor, place, loading=actor.loaded.remote())
 
     def wait(self) -> None:
@@ -122,6 +130,8 @@ class RayGroup:
 
         Raises GroupLost where its process dies, or no slot for it comes free, before that.
         """
+        import ray
+
         try:
             ray.get(self.loading, timeout=START_S)
         except (ray.exceptions.RayActorError, ray.exceptions.GetTimeoutError) as error:
@@ -130,6 +140,8 @@ class RayGroup:
     @property
     def has_loaded(self) -> bool:
         """Whether the engine has loaded. Raises GroupLost where its process has died."""
+        import ray
+
         if not ray.wait([self.loading], timeout=0)[0]:
             return False
         self.wait()
@@ -138,6 +150,8 @@ class RayGroup:
     @property
     def resolved(self) -> Resolved:
         """How the engines that have loaded were configured."""
+        import ray
+
         resolved: Resolved = ray.get(self.loading)
         return resolved
 
@@ -153,6 +167,8 @@ class RayGroup:
 
     def _has_come(self, promised: Any, wait_s: float) -> bool:
         """Whether it has answered. GroupLost where it should have for long."""
+        import ray
+
         if ray.wait([promised], timeout=wait_s)[0]:
             return True
         if time.monotonic() - self.asked_s > ANSWER_S:
@@ -201,6 +217,8 @@ class RayGroup:
 
     def _got(self, promised: Any) -> Any:
         """What the process has answered. GroupLost if it died."""
+        import ray
+
         try:
             return ray.get(promised)
         except ray.exceptions.RayActorError as error:
@@ -252,5 +270,8 @@ class RayGroup:
 
     def stop(self) -> None:
         """End the process and give its slots back."""
+        import ray
+        from ray.util.placement_group import remove_placement_group
+
         ray.kill(self.actor)
         remove_placement_group(self.place)

@@ -10,8 +10,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from vllm import __version__ as vllm_version
 from vllm.v1.worker import gpu_model_runner
 
+ALLOCATES = "allocate_kv_cache"
+"""The function of vLLM 0.32 that allocates the KV of an engine; 0.26 has none."""
 BLOCK_BY_BLOCK = "BLHNC"
 """vLLM's name of the layout whose outermost dimension is the block."""
 
@@ -45,12 +48,21 @@ class _OneBuffer:
 
 @contextmanager
 def one_buffer(buffer: torch.Tensor | None) -> Iterator[_OneBuffer]:
-    """Engines built meanwhile have their KV in the same memory, in `buffer` if there is one."""
-    own = gpu_model_runner.allocate_kv_cache
-    gpu_model_runner.allocate_kv_cache = shared = _OneBuffer(own, buffer)
+    """Engines built meanwhile have their KV in the same memory, in `buffer` if there is one.
+
+    Raises ValueError where this vLLM does not allocate by a function that can be replaced.
+    """
+    own = getattr(gpu_model_runner, ALLOCATES, None)
+    if own is None:
+        raise ValueError(
+            f"vLLM {vllm_version} has no function {ALLOCATES}, which services of one group need to"
+            " share KV: give each service a group of its own"
+        )
+    shared = _OneBuffer(own, buffer)
+    setattr(gpu_model_runner, ALLOCATES, shared)
     try:
         yield shared
     finally:
-        gpu_model_runner.allocate_kv_cache = own
+        setattr(gpu_model_runner, ALLOCATES, own)
     if shared.buffer is None:
         raise RuntimeError("this vLLM has allocated the KV of engines that share it by itself")

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from harness.engines.iteration_log import Use
+from harness.engines.iteration_log import Row, Use
 from harness.interface.decisions import Batch, Decision
 from harness.interface.entities import RequestId
 from harness.interface.views import RequestView
@@ -30,6 +30,15 @@ class Iteration:
     scheduled_s: float
     computed_s: float
     end_s: float
+
+    @property
+    def times(self) -> Row:
+        """The columns of `TIMES`."""
+        tokens = self.batch.tokens
+        prompt_tokens = sum([tokens[request] for request in self.prompts])
+        work = (len(self.prompts), prompt_tokens, len(tokens) - len(self.prompts))
+        spans = (self.start_s, self.decided_s, self.scheduled_s, self.computed_s, self.end_s)
+        return (*spans, *work)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,7 @@ from harness.engines.vllm.engine import Vllm  # noqa: E402
 from harness.engines.vllm.group import VllmGroup  # noqa: E402
 from harness.engines.vllm.planned_scheduler import PlannedBatchScheduler  # noqa: E402
 from harness.engines.vllm.prompts import Prompts  # noqa: E402
+from harness.engines.vllm.shared_buffer import ALLOCATES, one_buffer  # noqa: E402
 from harness.tests.support.real_engine import (  # noqa: E402
     BLOCK,
     BLOCKS,
@@ -199,3 +201,16 @@ def test_engines_stay_loaded_where_a_group_changes(
     pools = [vllm_group.scheduler_of(each).kv_cache_manager.block_pool for each in last]
     assert pools[0] is pools[1]
     assert pools[0].get_num_free_blocks() == BLOCKS
+
+
+def test_a_vllm_whose_allocation_cannot_be_replaced_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    runner = import_module("vllm.v1.worker.gpu_model_runner")
+    monkeypatch.delattr(runner, ALLOCATES)
+    with (
+        pytest.raises(ValueError, match="give each service a group of its own"),
+        one_buffer(None),
+    ):
+        pass
+    assert not hasattr(runner, ALLOCATES)
