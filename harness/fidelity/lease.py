@@ -23,7 +23,7 @@ from harness.engines.vllm.processor import engine_name, has_gpus
 from harness.fidelity import lease_steps as steps
 from harness.fidelity.lease_steps import Lease
 from harness.fidelity.lease_store import LeaseStore, Row
-from harness.fidelity.real_engine import costs_of
+from harness.fidelity.settings import costs_of
 from harness.interface.entities import ServiceId
 from harness.runs.provenance import machine
 

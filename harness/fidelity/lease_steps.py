@@ -27,7 +27,7 @@ from harness.engines.recorder import TIMES, Recorder
 from harness.engines.vllm.engine import Vllm
 from harness.engines.vllm.processor import has_gpus
 from harness.fidelity.lease_store import LeaseStore, Row
-from harness.fidelity.real_engine import (
+from harness.fidelity.settings import (
     POLICIES,
     SEED,
     Setting,

@@ -1,5 +1,8 @@
-"""One model loaded on real vLLM, that settings are run on one after the other."""
+"""Settings measured on real vLLM, repetition by repetition, one model after the other."""
 
+import argparse
+from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Any
 
 import pandas as pd
@@ -10,11 +13,20 @@ from harness.config.paths import ROOT
 from harness.config.yaml_files import read_yaml
 from harness.costs.model import ProfileCosts
 from harness.engines.vllm.engine import Vllm
-from harness.engines.vllm.processor import has_gpus
+from harness.engines.vllm.processor import engine_name, has_gpus
 from harness.engines.vllm.timed_batches import how_fast
-from harness.fidelity.real_engine import Setting, served, system_of, workload_of
+from harness.fidelity.settings import (
+    Setting,
+    costs_of,
+    figures,
+    served,
+    settings_of,
+    system_of,
+    workload_of,
+)
 from harness.fidelity.speed import speed_of
 from harness.interface.entities import Cluster, GpuId, ServiceId
+from harness.runs.provenance import machine
 
 
 class Measuring:
@@ -60,3 +72,26 @@ class Measuring:
         for group in self.engine.loaded.values():
             group.stop()
         self.engine.loaded.clear()
+
+
+def measured(models: Mapping[str, int], options: argparse.Namespace) -> dict[str, Any]:
+    """Every repetition of all settings, with so many requests for each model."""
+    costs = costs_of(options)
+    content: dict[str, Any] = {"engine": engine_name(), "machine": machine()}
+    content |= {"settings": [], "speeds": {}, "resolved": {}}
+    for model, requests in models.items():
+        measuring = Measuring(model, costs)
+        settings = list(settings_of(model, requests, options.policies, costs, measuring.limits))
+        runs: dict[Setting, list[dict[str, float]]] = {setting: [] for setting in settings}
+        measuring.run(settings[0])
+        speeds = [measuring.speed()]
+        for repetition in range(options.repeats):
+            for setting in settings:
+                runs[setting].append(figures(measuring.run(setting)))
+            speeds.append(measuring.speed())
+            print(f"{model}: repetition {repetition + 1} of {options.repeats}", flush=True)
+        content["settings"] += [asdict(it) | {"runs": those} for it, those in runs.items()]
+        content["speeds"][model] = speeds
+        content["resolved"] |= measuring.resolved
+        measuring.stop()
+    return content

@@ -27,7 +27,7 @@ from harness.costs.iteration import IterationTable
 from harness.costs.model import ProfileCosts
 from harness.costs.model_facts import model_facts, shape_of
 from harness.fidelity.agreement import bias_text, pooled_bias
-from harness.fidelity.real_engine import Setting, costs_of, simulated
+from harness.fidelity.settings import Setting, costs_of, simulated
 
 FITTED = ("makespan_s", "jct_s_mean", "ttft_s_mean")
 MOST_S = 0.02

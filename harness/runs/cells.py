@@ -7,7 +7,6 @@ the key of every run; writing and showing results is elsewhere.
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
@@ -187,9 +186,9 @@ def _served(cell: Cell) -> Computed:
 
 def _notes(cell: Cell, workload: Workload, recorder: Recorder) -> list[str]:
     """What was assumed or left out."""
-    said = (_not_cached(cell, workload), _no_priorities(cell, workload))
-    said += (_shares_not_measured(cell, recorder), late_notes(recorder.requests))
-    return [*workload.notes, *chain.from_iterable(said)]
+    of_workload = (*_not_cached(cell, workload), *_no_priorities(cell, workload))
+    of_run = (*_shares_not_measured(cell, recorder), *late_notes(recorder.requests))
+    return [*workload.notes, *of_workload, *of_run]
 
 
 def _not_cached(cell: Cell, workload: Workload) -> list[str]:

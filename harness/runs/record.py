@@ -70,20 +70,15 @@ def write_run(
     """
     names = ("requests", "gpu", "iterations", "apps", "units", "backends", "speed")
     found = (requests, gpu, iterations, apps, units, backends, speed)
-    tables = zip(names, found, strict=True)
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         with TemporaryDirectory(prefix=TEMPORARY, dir=folder.parent) as temporary:
-            made = Path(temporary, folder.name)
-            made.mkdir()
+            (made := Path(temporary, folder.name)).mkdir()
             (made / "config.yaml").write_text(as_yaml(config))
-            for name, table in tables:
+            for name, table in zip(names, found, strict=True):
                 if table is not None:
                     _write_table(made / f"{name}.parquet", table)
-            (made / "provenance.json").write_text(_as_json(provenance))
-            (made / "summary.json").write_text(_as_json(summary))
-            if engines:
-                (made / "engines.json").write_text(_as_json(engines))
+            _write_json(made, provenance=provenance, summary=summary, engines=engines or {})
             if trace:
                 write_trace(made)
             files = {path.name: sha256(path) for path in sorted(made.iterdir())}
@@ -93,6 +88,13 @@ def write_run(
         if not is_finished(folder):  # another process may have written the same run meanwhile
             reason = error.strerror if not folder.is_dir() else f"remove it, it has no {MANIFEST}"
             raise RecordError(f"could not write the run {folder}: {reason or error}") from error
+
+
+def _write_json(folder: Path, **contents: Mapping[str, object]) -> None:
+    """A file for each that holds anything."""
+    for name, content in contents.items():
+        if content:
+            (folder / f"{name}.json").write_text(_as_json(content))
 
 
 def _write_table(path: Path, table: pd.DataFrame) -> None:

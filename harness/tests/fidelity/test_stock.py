@@ -11,7 +11,7 @@ from baselines.round_robin import RoundRobin  # noqa: E402
 from harness.benchmarks.moving_policies import Ordered  # noqa: E402
 from harness.calibrate.model import engine  # noqa: E402
 from harness.engines.recorder import Recorder  # noqa: E402
-from harness.fidelity.real_engine import figures  # noqa: E402
+from harness.fidelity.settings import figures  # noqa: E402
 from harness.fidelity.stock import StockVllm  # noqa: E402
 from harness.interface.decisions import PriorityOrder  # noqa: E402
 from harness.interface.entities import Service, ServiceId  # noqa: E402
