@@ -1,8 +1,10 @@
 """What is stored of a calibration: the fitted profile, its errors, a plot of what is left over.
 
-Mean seconds of measured iterations over their repetitions are fitted as sums of what they compute,
-by least squares of relative errors, which have no total in mind; so the fit is then multiplied by
-one factor for iterations with prompts and one for those without, that give the measured totals.
+Mean seconds of measured iterations over their repetitions are fitted as sums of what they compute.
+Errors count relative to what is fitted, since those relative to what was measured would come out
+short of the mean where it is noisy. The fit is then multiplied by one factor for iterations with
+prompts and one for those without, that give the measured totals. A pause of the machine, one
+repetition of an iteration that takes `PAUSE` times the median of all, is left out and counted.
 """
 
 import hashlib
@@ -23,6 +25,9 @@ PARTS = ("forward", "prepare", "other")
 SECONDS = [f"{part}_s" for part in PARTS]
 KNOTS = (1, 2, 4, 8, 16, 32, 64, 128, 256)  # requests
 TOKEN_KNOTS = (0, 32, 128, 512, 1024, 2048)  # of prompts in a batch
+PAUSE = 5.0
+ROUNDS = 8
+"""Of a fit, each weighted by the one before."""
 
 
 class Knots(NamedTuple):
@@ -87,7 +92,14 @@ def mean_iterations(rows: pd.DataFrame) -> pd.DataFrame:
     grouped = rows.groupby(place)
     if (grouped[computed].nunique() > 1).to_numpy().any() or grouped.size().nunique() > 1:
         raise ValueError("repetitions of a calibration have other batches than the first")
-    return grouped.mean().drop(columns="repetition")
+    kept = rows[~pauses_of(rows)]
+    return kept.groupby(place[kept.index]).mean().drop(columns="repetition")
+
+
+def pauses_of(rows: pd.DataFrame) -> "pd.Series[bool]":
+    """Which iterations of a repetition the machine has paused in."""
+    place, seconds = rows.groupby("repetition").cumcount(), rows[SECONDS].sum(axis=1)
+    return seconds > PAUSE * seconds.groupby(place).transform("median")
 
 
 def received_s(means: pd.DataFrame) -> tuple[float, float]:
@@ -121,9 +133,12 @@ def _valid(means: pd.DataFrame) -> Json:
 
 
 def _measured(rows: pd.DataFrame, factors: Factors) -> Json:
-    """How many iterations, how often, and how far the repetitions' totals were apart."""
-    totals = rows.groupby("repetition")[["received_s", *SECONDS]].sum().sum(axis=1)
+    """How many iterations, how often, how far totals were apart, and pauses of the machine."""
+    paused = pauses_of(rows)
+    totals = rows[~paused].groupby("repetition")[["received_s", *SECONDS]].sum().sum(axis=1)
     return {
+        "pauses": int(paused.sum()),
+        "pauses_s": float(rows.loc[paused, SECONDS].to_numpy().sum()),
         "iterations": int((rows["repetition"] == 0).sum()),
         "repetitions": len(totals),
         "repetition_s": totals.tolist(),
@@ -240,12 +255,15 @@ def _ramps(values: "pd.Series[int]", knots: tuple[int, ...]) -> Floats:
 
 
 def fit(means: pd.DataFrame, seconds: Floats, knots: Knots) -> Floats:
-    """Coefficients of `features`, none negative, relative errors weighing alike."""
-    columns = features(means, knots)
-    weight = 1.0 / np.maximum(seconds, 1e-6)
-    scale = np.maximum(np.abs(columns * weight[:, None]).max(axis=0), 1e-12)
-    found, _ = nnls(columns * weight[:, None] / scale, np.ones(len(seconds)))
-    return np.asarray(found / scale, np.float64)
+    """Coefficients of `features`, none negative; errors count relative to what is fitted."""
+    columns, fitted = features(means, knots), seconds
+    for _ in range(ROUNDS):
+        weight = 1.0 / np.maximum(fitted, 1e-6)
+        weighted = columns * weight[:, None]
+        scale = np.maximum(np.abs(weighted).max(axis=0), 1e-12)
+        found = nnls(weighted / scale, seconds * weight)[0] / scale
+        fitted = columns @ found
+    return np.asarray(found, np.float64)
 
 
 def phases(coefficients: Floats, at: Knots) -> tuple[dict[str, Floats], dict[str, Floats], Floats]:

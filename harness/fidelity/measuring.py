@@ -24,17 +24,22 @@ from harness.fidelity.settings import (
     system_of,
     workload_of,
 )
-from harness.fidelity.speed import speed_of
+from harness.fidelity.speed import BATCH, totals_of
 from harness.interface.entities import Cluster, GpuId, ServiceId
 from harness.runs.provenance import machine
 
 
 class Measuring:
-    """A model on an engine with as many KV blocks as its profile counted."""
+    """A model on an engine with as many KV blocks as its profile counted.
+
+    `batches` are those of a sweep, in the columns of `speed.BATCH`, `totals` what each sweep took.
+    """
 
     def __init__(self, model: str, costs: ProfileCosts) -> None:
         """It is loaded by the first run."""
         self.model, self.costs = model, costs
+        self.batches: list[list[float]] = []
+        self.totals: list[list[float]] = []
         node = read_yaml(ROOT / "scenarios/engine/vllm.yaml") | {
             "kv_blocks": costs.kv_blocks(ServiceId(model), 1),
             "block_tokens": costs.block_tokens(ServiceId(model)),
@@ -54,12 +59,14 @@ class Measuring:
         """The requests of one run."""
         return served(self.engine, setting, self.costs)
 
-    def speed(self) -> tuple[float, float] | None:
-        """How fast the machine is now against the profile; None on GPUs, which do not drift."""
+    def sweep(self) -> None:
+        """Compute designed batches and keep what they took; not on GPUs, which do not drift."""
         if has_gpus():
-            return None
+            return
         rows = how_fast(self.engine, self._services, system_of(self.engine, "vllm", self.costs))
-        return speed_of(rows, self.costs, self.model)
+        rounds, totals = rows["round"].nunique(), totals_of(rows, self.costs, self.model)
+        self.batches = rows.loc[rows["round"] == 0, BATCH].to_numpy().tolist()
+        self.totals.append([seconds / rounds for seconds in totals])
 
     @property
     def resolved(self) -> dict[str, Any]:
@@ -78,20 +85,20 @@ def measured(models: Mapping[str, int], options: argparse.Namespace) -> dict[str
     """Every repetition of all settings, with so many requests for each model."""
     costs = costs_of(options)
     content: dict[str, Any] = {"engine": engine_name(), "machine": machine()}
-    content |= {"settings": [], "speeds": {}, "resolved": {}}
+    content |= {"settings": [], "sweeps": {}, "resolved": {}}
     for model, requests in models.items():
         measuring = Measuring(model, costs)
         settings = list(settings_of(model, requests, options.policies, costs, measuring.limits))
         runs: dict[Setting, list[dict[str, float]]] = {setting: [] for setting in settings}
         measuring.run(settings[0])
-        speeds = [measuring.speed()]
+        measuring.sweep()
         for repetition in range(options.repeats):
             for setting in settings:
                 runs[setting].append(figures(measuring.run(setting)))
-            speeds.append(measuring.speed())
+            measuring.sweep()
             print(f"{model}: repetition {repetition + 1} of {options.repeats}", flush=True)
         content["settings"] += [asdict(it) | {"runs": those} for it, those in runs.items()]
-        content["speeds"][model] = speeds
+        content["sweeps"][model] = {"batches": measuring.batches, "totals": measuring.totals}
         content["resolved"] |= measuring.resolved
         measuring.stop()
     return content

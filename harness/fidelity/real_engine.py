@@ -18,10 +18,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from rich.console import Console
 from rich.table import Table
 
 from harness.config.engine_limits import LIMITS
+from harness.costs.model import ProfileCosts
 from harness.fidelity.agreement import (
     AIMS,
     bias_text,
@@ -33,7 +35,7 @@ from harness.fidelity.agreement import (
     word_for,
 )
 from harness.fidelity.settings import LAG, POLICIES, Setting, costs_of, simulated
-from harness.fidelity.speed import AtSpeed, Speed
+from harness.fidelity.speed import BATCH, AtSpeed, Speed, Totals, speed_from, speeds_text
 from harness.runs import published
 
 
@@ -50,10 +52,13 @@ def compared(content: Mapping[str, Any], options: argparse.Namespace) -> list[di
         costs = costs_of(options, resolved)
         limits = {name: resolved[name] for name in LIMITS}
         plain = simulated(setting, costs, limits)
+        speeds = speeds_between(
+            speeds_of(content["sweeps"].get(setting.model), costs, setting.model)
+        )
+        count = len(entry.get("runs", ()))
         guesses = [
-            simulated(setting, AtSpeed(costs, {setting.model: speed}), limits) if speed else plain
-            for speed in speeds_between(content["speeds"].get(setting.model, ()))
-        ]
+            simulated(setting, AtSpeed(costs, {setting.model: speed}), limits) for speed in speeds
+        ] or [plain] * count
         place = {name: entry[name] for name in ("model", "policy", "load")}
         found = (
             compare(place, entry["runs"], guesses) if guesses else _of_means(place, entry, plain)
@@ -74,13 +79,19 @@ def _of_means(
     ]
 
 
-def speeds_between(swept: Sequence[Sequence[float] | None]) -> list[Speed | None]:
-    """The speed of each repetition: the mean of those before and after it; None where none is."""
+def speeds_of(swept: Mapping[str, Any] | None, costs: ProfileCosts, model: str) -> list[Speed]:
+    """How fast the machine was in each sweep, against its profile; nothing without sweeps."""
+    if swept is None:
+        return []
+    batches = pd.DataFrame(swept["batches"], columns=BATCH)
+    return [speed_from(Totals(*totals), batches, costs, model) for totals in swept["totals"]]
+
+
+def speeds_between(speeds: Sequence[Speed]) -> list[Speed]:
+    """The speed of each repetition: the mean of those before and after it."""
     return [
         Speed(*((one + other) / 2 for one, other in zip(before, after, strict=True)))
-        if before and after
-        else None
-        for before, after in pairwise(swept)
+        for before, after in pairwise(speeds)
     ]
 
 
@@ -129,6 +140,13 @@ def _content(options: argparse.Namespace) -> dict[str, Any]:
 
         counts = (model.partition(":") for model in options.models)
         content = measured({name: int(count) for name, _, count in counts}, options)
+    speeds = [
+        speed
+        for model, swept in content["sweeps"].items()
+        for speed in speeds_of(swept, costs_of(options), model)
+    ]
+    if speeds:
+        content["speed"] = speeds_text(speeds)
     return content | {"rows": compared(content, options)}
 
 

@@ -18,7 +18,10 @@ from harness.costs.profiles import Received
 from harness.costs.scaled import ScaledCosts
 from harness.interface.entities import ServiceId
 
+BATCH = ["prompts", "prompt_tokens", "attended", "decodes", "context_tokens", "longest_tokens"]
 SECONDS = ["prepare_s", "forward_s", "other_s"]
+PAUSE = 5.0
+"""So many times further from its profile than most, an iteration is a pause of the machine."""
 
 
 class Speed(NamedTuple):
@@ -26,6 +29,13 @@ class Speed(NamedTuple):
 
     prefill: float
     decode: float
+
+
+class Totals(NamedTuple):
+    """Measured seconds of all iterations with prompts, and of all without."""
+
+    with_prompts_s: float
+    without_s: float
 
 
 def speeds_text(speeds: Sequence[Speed]) -> str:
@@ -40,18 +50,31 @@ def speeds_text(speeds: Sequence[Speed]) -> str:
 
 
 def speed_of(rows: pd.DataFrame, costs: ProfileCosts, service: str) -> Speed:
-    """The factors that give the measured totals of iterations without prompts, and with them.
+    """The factors that give the measured totals of `rows`, which have `timed_batches.COLUMNS`."""
+    return speed_from(totals_of(rows, costs, service), rows, costs, service)
 
-    `rows` have `timed_batches.COLUMNS`. Decodes beside prompts count as decodes.
-    """
-    whole_s, prompts_s = _profiled(rows, costs, service)
-    measured_s = rows[SECONDS].sum(axis=1).to_numpy()
+
+def totals_of(rows: pd.DataFrame, costs: ProfileCosts, service: str) -> Totals:
+    """Measured totals; a pause of the machine counts as what the other iterations take there."""
+    whole_s, _ = _profiled(rows, costs, service)
+    ratio = rows[SECONDS].sum(axis=1).to_numpy() / whole_s
+    usual = float(np.median(ratio))
+    measured_s = np.where(ratio > PAUSE * usual, usual, ratio) * whole_s
     with_prompts = rows["prompts"].to_numpy() > 0
-    decode = float(measured_s[~with_prompts].sum() / whole_s[~with_prompts].sum())
+    return Totals(float(measured_s[with_prompts].sum()), float(measured_s[~with_prompts].sum()))
+
+
+def speed_from(totals: Totals, batches: pd.DataFrame, costs: ProfileCosts, service: str) -> Speed:
+    """The factors that give these totals of batches of the columns `BATCH`.
+
+    Decodes beside prompts count as decodes.
+    """
+    whole_s, prompts_s = _profiled(batches, costs, service)
+    with_prompts = batches["prompts"].to_numpy() > 0
+    decode = totals.without_s / float(whole_s[~with_prompts].sum())
     own_s = float(prompts_s[with_prompts].sum())
     beside_s = float(whole_s[with_prompts].sum()) - own_s
-    prefill = (float(measured_s[with_prompts].sum()) - decode * beside_s) / own_s
-    return Speed(prefill, decode)
+    return Speed((totals.with_prompts_s - decode * beside_s) / own_s, decode)
 
 
 def _profiled(
@@ -59,9 +82,8 @@ def _profiled(
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Seconds of every iteration by the profile, and of its prompts alone."""
     table = costs.table(service, 1)
-    names = ("prompts", "prompt_tokens", "attended", "decodes", "context_tokens", "longest_tokens")
     whole_s, alone_s = np.zeros(len(rows)), np.zeros(len(rows))
-    for place, row in enumerate(rows[list(names)].to_numpy(np.float64)):
+    for place, row in enumerate(rows[BATCH].to_numpy(np.float64)):
         prompts, tokens, decodes, context, longest = (int(row[it]) for it in (0, 1, 3, 4, 5))
         prompt_work = (prompts, tokens, tokens, float(row[2]))
         whole_s[place] = iteration_seconds(table, *prompt_work, decodes, context, longest)

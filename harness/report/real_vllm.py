@@ -7,7 +7,6 @@ from typing import Any
 import pandas as pd
 
 from harness.fidelity.agreement import Word, bias_text, counts_text, pooled_bias, word_for
-from harness.fidelity.speed import Speed, speeds_text
 from harness.report.markdown import read_json, table
 from harness.report.served import served_headline
 
@@ -45,10 +44,7 @@ def fidelity_vllm_part(root: Path) -> str:
 
 def _conditions(content: dict[str, Any]) -> Iterator[str]:
     """How fast the machine was, how late requests were taken in, and what else is to be known."""
-    speeds = [Speed(*it) for swept in content["speeds"].values() for it in swept if it]
-    if speeds:
-        yield speeds_text(speeds)[0].upper() + speeds_text(speeds)[1:]
-    for name in ("late", "note"):
+    for name in ("speed", "late", "note"):
         if said := content.get(name):
             yield said[0].upper() + said[1:]
 
@@ -59,7 +55,7 @@ def fidelity_headline_part(root: Path) -> str:
     for content in _measured(root):
         rows = content["rows"]
         biases = _headline_biases(rows)
-        at_speed = " at the machine's speed of the same minutes" if content["speeds"] else ""
+        at_speed = " at the machine's speed of the same minutes" if "speed" in content else ""
         note = f" ({content['note']})" if "note" in content else ""
         by_model = ", ".join(
             f"{model} {pooled_bias(part, 'jct_s_mean').value:+.1%}"

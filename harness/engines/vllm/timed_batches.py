@@ -240,7 +240,9 @@ def timed(
 
 
 def how_fast(options: VllmOptions, services: Sequence[Service], system: System) -> pd.DataFrame:
-    """`COLUMNS` and `service` of the few runs that say how fast the machine is at the moment.
+    """`COLUMNS`, `service` and `round` of the few runs that say how fast the machine is now.
+
+    All are run once, and again as long as `SHORT_S` are not over.
 
     Raises ValueError where the groups are not in this process.
     """
@@ -252,11 +254,12 @@ def how_fast(options: VllmOptions, services: Sequence[Service], system: System) 
         runs = [*filter(is_short, fitting_design(group, options, service))]
         if len(services) > 1:
             runs = [run for run in runs if max(run.prompts) <= run.budget]
-        started_s = time.monotonic()
+        started_s, rounds = time.monotonic(), 0
         while time.monotonic() - started_s < SHORT_S:
             for designed in runs:
                 rows = timed(options, services, system, service=number, designed=designed)
-                found.append(rows.assign(service=str(service.id)))
+                found.append(rows.assign(service=str(service.id), round=rounds))
+            rounds += 1
     return pd.concat(found, ignore_index=True)
 
 

@@ -102,6 +102,18 @@ def test_noise_that_is_never_negative_is_in_the_total() -> None:
     rows["forward_s"] *= slower
     measured_s = mean_iterations(rows)[SECONDS].sum(axis=1)
     assert fitted(rows).sum() == pytest.approx(measured_s.sum(), rel=1e-3)
+    assert profile(rows, FACTS)["measured"]["factors"] == pytest.approx(
+        {"decode": 1.0, "prefill": 1.0}, abs=0.01
+    )
+
+
+def test_a_pause_of_the_machine_is_left_out_and_counted() -> None:
+    rows = repetitions(*[(1.0, 1.0)] * 4)
+    rows.loc[500, "forward_s"] += 3.0
+    content = profile(rows, FACTS)
+    assert content["measured"]["pauses"] == 1
+    assert content["measured"]["pauses_s"] == pytest.approx(3.0, abs=0.1)
+    assert fitted(rows) == pytest.approx(seconds_of(rows[rows["repetition"] == 0]), rel=1e-3)
 
 
 def test_the_largest_graph_is_a_step() -> None:

@@ -7,8 +7,8 @@ import pytest
 
 from harness.costs.iteration import iteration_seconds
 from harness.costs.model import PARTS, ProfileCosts
-from harness.fidelity.real_engine import speeds_between
-from harness.fidelity.speed import AtSpeed, Speed, speed_of
+from harness.fidelity.real_engine import speeds_between, speeds_of
+from harness.fidelity.speed import AtSpeed, Speed, speed_of, totals_of
 from harness.interface.entities import ServiceId
 
 TINY = ServiceId("tiny")
@@ -60,8 +60,26 @@ def test_costs_at_a_speed(costs: ProfileCosts) -> None:
 
 
 def test_a_repetition_is_between_two_sweeps() -> None:
-    assert speeds_between([(1.0, 1.0), (1.2, 1.4), (1.0, 1.0)]) == [
+    assert speeds_between([Speed(1.0, 1.0), Speed(1.2, 1.4), Speed(1.0, 1.0)]) == [
         pytest.approx((1.1, 1.2)),
         pytest.approx((1.1, 1.2)),
     ]
-    assert speeds_between([None, None, None]) == [None, None]
+
+
+def test_a_pause_of_the_machine_is_no_speed(costs: ProfileCosts) -> None:
+    """The others took twice as long; the one that took 3 s more is one of them."""
+    rows = measured(AtSpeed(costs, {"tiny": Speed(2.0, 2.0)}))
+    rows["forward_s"] += [3.0, 0.0, 0.0, 0.0]
+    assert speed_of(rows, costs, TINY) == pytest.approx((2.0, 2.0))
+
+
+def test_stored_totals_give_the_speed_against_any_profile(costs: ProfileCosts) -> None:
+    rows = measured(AtSpeed(costs, {"tiny": Speed(1.5, 1.2)}))
+    swept = {
+        "batches": rows[list(NAMES)].to_numpy().tolist(),
+        "totals": [list(totals_of(rows, costs, TINY))],
+    }
+    assert speeds_of(swept, costs, TINY) == [pytest.approx((1.5, 1.2))]
+    other = AtSpeed(costs, {"tiny": Speed(3.0, 2.4)})
+    assert speeds_of(swept, other, TINY) == [pytest.approx((0.5, 0.5))]
+    assert speeds_of(None, costs, TINY) == []
