@@ -30,7 +30,9 @@ def read(path: Path) -> tuple[pd.DataFrame, Json]:
     """The rows and the facts of a file. Raises ValueError where it is none of these."""
     try:
         table = pq.read_table(path)
-        facts = json.loads(table.schema.metadata[FACTS])
-    except (OSError, pa.ArrowInvalid, KeyError, TypeError) as error:
+    except (OSError, pa.ArrowInvalid) as error:
         raise ValueError(f"{path} holds no repetitions of a calibration: {error}") from None
-    return table.to_pandas(), facts
+    metadata = table.schema.metadata or {}
+    if FACTS not in metadata:
+        raise ValueError(f"{path} holds no repetitions of a calibration: no facts are in it")
+    return table.to_pandas(), json.loads(metadata[FACTS])

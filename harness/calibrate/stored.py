@@ -54,7 +54,7 @@ def profile(rows: pd.DataFrame, facts: Json) -> Json:
     means = mean_iterations(rows)
     knots = knots_of(means, int(facts["largest_graph_tokens"]))
     received = received_s(means)
-    fitted, factors = _coefficients(_with_rest(means, received), knots)
+    fitted, factors = _coefficients(means, knots)
     entry: Json = {
         **fitted,
         "received_s": rounded(received),
@@ -92,7 +92,9 @@ def mean_iterations(rows: pd.DataFrame) -> pd.DataFrame:
     grouped = rows.groupby(place)
     if (grouped[computed].nunique() > 1).to_numpy().any() or grouped.size().nunique() > 1:
         raise ValueError("repetitions of a calibration have other batches than the first")
-    kept = rows[~pauses_of(rows)]
+    # What the loop took without taking anything in is of the iteration that follows.
+    rest_s = rows["received_s"].where(rows["received"] == 0, 0.0)
+    kept = rows.assign(prepare_s=rows["prepare_s"] + rest_s)[~pauses_of(rows)]
     return kept.groupby(place[kept.index]).mean().drop(columns="repetition")
 
 
@@ -111,15 +113,6 @@ def received_s(means: pd.DataFrame) -> tuple[float, float]:
         return first_s, first_s
     left_s = float(seconds[more].sum() - first_s * more.sum())
     return first_s, max(0.0, left_s / float((counts[more] - 1).sum()))
-
-
-def _with_rest(means: pd.DataFrame, received: tuple[float, float]) -> pd.DataFrame:
-    """Iterations that also bear what the loop took before them and taking requests in did not."""
-    first_s, more_s = received
-    counts = means["received"].to_numpy()
-    known_s = np.where(counts > 0, first_s + more_s * np.maximum(0, counts - 1), 0.0)
-    rest_s = (means["received_s"] - known_s).where(counts == 0, 0.0)
-    return means.assign(prepare_s=means["prepare_s"] + rest_s)
 
 
 def _valid(means: pd.DataFrame) -> Json:
@@ -173,17 +166,24 @@ def _multiply(phase: dict[str, Floats], factor: float) -> None:
 def factors_of(means: pd.DataFrame, coefficients: Floats, knots: Knots) -> Factors:
     """What fitted totals are multiplied by, so that they are the measured ones.
 
-    The seconds that all batches share are those of the decodes where there are any, as in
-    `costs.iteration.expand`; an iteration with both bears those of its prompts.
+    Of a batch with prompts and decodes the smaller of both fixed costs is counted once, as in
+    `costs.iteration.expand`: that of decodes, unless its factor makes it the larger one.
     """
     columns, seconds = features(means, knots), means[SECONDS].sum(axis=1).to_numpy()
     with_prompts = means["prompts"].to_numpy() > 0
+    mixed = with_prompts & (means["decodes"].to_numpy() > 0)
     decodes = slice(4 + len(knots.tokens) - 1, None)
     decode = float(seconds[~with_prompts].sum())
     decode /= float((columns[~with_prompts] @ coefficients).sum())
-    beside = columns[with_prompts][:, decodes] @ coefficients[decodes]
-    own = columns[with_prompts] @ coefficients - beside
-    prefill = float(seconds[with_prompts].sum() - decode * beside.sum()) / float(own.sum())
+    beside_s = float((columns[with_prompts][:, decodes] @ coefficients[decodes]).sum())
+    own_s = float((columns[with_prompts] @ coefficients).sum()) - beside_s
+    measured_s = float(seconds[with_prompts].sum())
+    prefill = (measured_s - decode * beside_s) / own_s
+    one_s, prompt_s = float(coefficients[0]), float(coefficients[:2].sum())
+    if decode * one_s > prefill * prompt_s:
+        count = int(mixed.sum())
+        prefill = measured_s - decode * (beside_s + count * one_s)
+        prefill /= own_s - count * prompt_s
     return Factors(decode, prefill)
 
 
@@ -223,7 +223,8 @@ def residuals(rows: pd.DataFrame, facts: Json, title: str) -> Figure:
 def knots_of(means: pd.DataFrame, largest_graph_tokens: int) -> Knots:
     """Those of `KNOTS` that were reached; beyond the last one its slope goes on.
 
-    Batches of more tokens than the largest captured graph run without one: seconds step there.
+    Batches of more tokens than the largest captured graph run without one: seconds step there. The
+    step is by prompt tokens; decodes beside them, which count as well, are few against it.
     """
     most = int(means["decodes"].max())
     tokens = set(TOKEN_KNOTS)

@@ -8,11 +8,12 @@ import pandas as pd
 from baselines.fixed_placement import FixedPlacement
 from baselines.round_robin import RoundRobin
 from harness.costs.model import PARTS, ProfileCosts
+from harness.engines.vllm.designed import Designed
 from harness.engines.vllm.engine import Vllm
 from harness.engines.vllm.group import EngineSettings
 from harness.engines.vllm.processor import has_gpus
 from harness.engines.vllm.ray import RayGroup, slots_of_ray
-from harness.engines.vllm.timed_batches import Designed, InOrder, fitting_design, timed
+from harness.engines.vllm.timed_batches import InOrder, fitting_design, timed
 from harness.interface.entities import GpuId, Group, GroupId, Service
 from harness.interface.policies import System
 

@@ -1,7 +1,7 @@
 """How far simulated times are from those of real vLLM: `python -m harness.fidelity.real_engine`.
 
 Workloads that the profile never saw, from half of what the engine can serve to more than that,
-under the order of arrival, the shortest predicted answer first, and an order that preempts.
+under the order of arrival and an order that preempts.
 Repetitions of all settings are interleaved, and every one is stored as it was measured. On a CPU,
 whose speed drifts where others share it, designed batches before, between and after the repetitions
 say how fast it was in those minutes, and each is held against what is simulated at that speed
@@ -12,8 +12,7 @@ say how fast it was in those minutes, and each is held against what is simulated
 import argparse
 import json
 import sys
-from collections.abc import Mapping, Sequence
-from itertools import pairwise
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +34,17 @@ from harness.fidelity.agreement import (
     word_for,
 )
 from harness.fidelity.settings import LAG, POLICIES, Setting, costs_of, simulated
-from harness.fidelity.speed import BATCH, AtSpeed, Speed, Totals, speed_from, speeds_text
+from harness.fidelity.speed import (
+    BATCH,
+    AtSpeed,
+    Speed,
+    Totals,
+    against,
+    reference_of,
+    speed_from,
+    speeds_between,
+    speeds_text,
+)
 from harness.runs import published
 
 
@@ -57,7 +66,8 @@ def compared(content: Mapping[str, Any], options: argparse.Namespace) -> list[di
         )
         count = len(entry.get("runs", ()))
         guesses = [
-            simulated(setting, AtSpeed(costs, {setting.model: speed}), limits) for speed in speeds
+            simulated(setting, costs, limits, true=AtSpeed(costs, {setting.model: speed}))
+            for speed in speeds
         ] or [plain] * count
         place = {name: entry[name] for name in ("model", "policy", "load")}
         found = (
@@ -83,15 +93,10 @@ def speeds_of(swept: Mapping[str, Any] | None, costs: ProfileCosts, model: str) 
     """How fast the machine was in each sweep, against its profile; nothing without sweeps."""
     if swept is None:
         return []
-    batches = pd.DataFrame(swept["batches"], columns=BATCH)
-    return [speed_from(Totals(*totals), batches, costs, model) for totals in swept["totals"]]
-
-
-def speeds_between(speeds: Sequence[Speed]) -> list[Speed]:
-    """The speed of each repetition: the mean of those before and after it."""
+    batches, reference = pd.DataFrame(swept["batches"], columns=BATCH), reference_of(costs, model)
     return [
-        Speed(*((one + other) / 2 for one, other in zip(before, after, strict=True)))
-        for before, after in pairwise(speeds)
+        against(speed_from(Totals(*totals), batches, costs, model), reference)
+        for totals in swept["totals"]
     ]
 
 

@@ -89,11 +89,20 @@ def figures(requests: pd.DataFrame) -> dict[str, float]:
     return {name: found[name] for name in AIMS} | lag
 
 
-def simulated(setting: Setting, costs: ProfileCosts, limits: Mapping[str, int]) -> dict[str, float]:
-    """The run on the simulator, of an engine with these limits."""
+def simulated(
+    setting: Setting,
+    costs: ProfileCosts,
+    limits: Mapping[str, int],
+    *,
+    true: ProfileCosts | None = None,
+) -> dict[str, float]:
+    """The run on the simulator, of an engine with these limits.
+
+    Policies believe the `costs`; iterations take the `true` ones, if these are given.
+    """
     clockwork = Simulator(
         cluster=Cluster((GpuId(0),), (), 0),
-        costs=costs,
+        costs=true or costs,
         max_num_seqs=limits["max_num_seqs"],
         max_num_batched_tokens=limits["max_num_batched_tokens"],
         loads_first=True,

@@ -2,24 +2,32 @@
 
 A machine that others share drifts by tens of per cent within an hour. Before and after runs it
 computes batches of known work (`engines.vllm.timed_batches`); their seconds over those that the
-profile has for the same batches are two factors, of prompts and of decodes.
+profile has for the same batches are two factors, of prompts and of decodes; they are 1 for the
+minutes in which the profile was measured.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from harness.calibrate import raw
+from harness.calibrate.stored import SECONDS, mean_iterations
+from harness.config.paths import PROFILES
 from harness.costs.iteration import iteration_seconds
 from harness.costs.model import ProfileCosts
+from harness.costs.model_names import model_of
 from harness.costs.profiles import Received
 from harness.costs.scaled import ScaledCosts
+from harness.engines.vllm.designed import design, is_short
+from harness.fitting.stored import Json
 from harness.interface.entities import ServiceId
 
 BATCH = ["prompts", "prompt_tokens", "attended", "decodes", "context_tokens", "longest_tokens"]
-SECONDS = ["prepare_s", "forward_s", "other_s"]
 PAUSE = 5.0
 """So many times further from its profile than most, an iteration is a pause of the machine."""
 
@@ -47,6 +55,37 @@ def speeds_text(speeds: Sequence[Speed]) -> str:
         for what, values in zip(("prompts", "decodes"), zip(*speeds, strict=True), strict=True)
     )
     return f"designed batches took, before and after the runs, times as long as profiled: {said}"
+
+
+def against(speed: Speed, reference: Speed) -> Speed:
+    """A speed against another one of the same batches."""
+    return Speed(speed.prefill / reference.prefill, speed.decode / reference.decode)
+
+
+@cache
+def reference_of(costs: ProfileCosts, service: str) -> Speed:
+    """What the short sweep took when the profile was measured, over what the profile has.
+
+    A fit to all batches is a little off on these few. 1 where no repetitions are stored.
+    """
+    model = model_of(service)
+    for path in sorted((PROFILES / costs.profile_dir).glob("*.parquet")):
+        rows, facts = raw.read(path)
+        if facts["model"] == model:
+            return speed_of(short_runs(rows, facts), costs, model)
+    return Speed(1.0, 1.0)
+
+
+def short_runs(rows: pd.DataFrame, facts: Json) -> pd.DataFrame:
+    """Rows of a calibration of the runs that a short sweep has, means over repetitions."""
+    means = mean_iterations(rows)
+    run = ((means["received"] > 0) & (means["decodes"] == 0)).cumsum() - 1
+    resolved, most = facts["resolved"], int(means["received"].max())
+    tokens = facts["kv_blocks"] * facts["block_tokens"]
+    runs = design(tokens, most, resolved["max_num_batched_tokens"])
+    if run.iloc[-1] + 1 != len(runs):
+        raise ValueError(f"a calibration of {facts['model']} has other runs than the design")
+    return means[[is_short(runs[number]) for number in run]]
 
 
 def speed_of(rows: pd.DataFrame, costs: ProfileCosts, service: str) -> Speed:
@@ -89,6 +128,14 @@ def _profiled(
         whole_s[place] = iteration_seconds(table, *prompt_work, decodes, context, longest)
         alone_s[place] = iteration_seconds(table, *prompt_work, 0, 0, 0)
     return whole_s, alone_s
+
+
+def speeds_between(speeds: Sequence[Speed]) -> list[Speed]:
+    """The speed of each repetition: the mean of those before and after it."""
+    return [
+        Speed(*((one + other) / 2 for one, other in zip(before, after, strict=True)))
+        for before, after in pairwise(speeds)
+    ]
 
 
 class AtSpeed(ScaledCosts):

@@ -17,7 +17,7 @@ import pandas as pd
 
 from harness.config.scratch import TEMPORARY
 from harness.engines.simulator.loop import Simulator
-from harness.fidelity.speed import AtSpeed, Speed, speed_of
+from harness.fidelity.speed import AtSpeed, Speed, against, reference_of, speed_of, speeds_between
 from harness.runs.building import cell_of
 from harness.runs.cells import Cell, compute
 from harness.runs.matrix import Place
@@ -25,23 +25,30 @@ from harness.runs.record import config_of, read_rows
 from harness.runs.sweep import keep
 
 ENGINES, SPEED = "engines.json", "speed.parquet"
+WHEN = ("before", "after")
 
 
 def speeds_of(measured: Path, cell: Cell) -> dict[str, Speed]:
-    """By service, how fast the machine was in a measured run; empty where nothing says so."""
+    """By service, how fast the machine was in a measured run; empty where nothing says so.
+
+    The mean of before and after.
+    """
     if not (measured / SPEED).is_file():
         return {}
+    found: dict[str, Speed] = {}
     rows = pd.read_parquet(measured / SPEED)
-    return {
-        str(service): speed_of(part, cell.costs, str(service))
-        for service, part in rows.groupby("service")
-    }
+    for service, part in rows.groupby("service"):
+        name = str(service)
+        sweeps = [speed_of(part[part["when"] == when], cell.costs, name) for when in WHEN]
+        (between,) = speeds_between(sweeps)
+        found[name] = against(between, reference_of(cell.costs, name))
+    return found
 
 
 def as_resolved(plain: Mapping[str, Any], measured: Path) -> dict[str, Any]:
     """A simulated cell's configuration with the limits and the KV that a real engine had.
 
-    As it is where groups differ, or where nothing was kept of them.
+    As it is where nothing was kept of engines. Raises ValueError where groups had different KV.
     """
     if not (measured / ENGINES).is_file():
         return dict(plain)
@@ -49,7 +56,10 @@ def as_resolved(plain: Mapping[str, Any], measured: Path) -> dict[str, Any]:
     found = [service for group in groups for service in group.values()]
     kv_bytes = {it["kv_blocks"] * it["block_tokens"] * it["kv_bytes_per_token"] for it in found}
     if len(kv_bytes) != 1:
-        return dict(plain)
+        raise ValueError(
+            f"{measured.name}: its groups have {sorted(kv_bytes)} bytes of KV, and simulated "
+            "groups have the same"
+        )
     limits = {name: found[0][name] for name in ("max_num_seqs", "max_num_batched_tokens")}
     block_tokens = min(it["block_tokens"] for it in found)
     kv = {"kv_bytes": kv_bytes.pop(), "block_tokens": block_tokens}

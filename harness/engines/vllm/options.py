@@ -76,7 +76,7 @@ class VllmOptions:
         if self.speed_sweep and self.ray:
             raise ValueError(
                 "engine.speed_sweep=true times groups of this process, and engine.ray=true gives "
-                "each a process of its own"
+                "each a process of its own: set engine.speed_sweep=false"
             )
         if self.on_loss not in ("fail", "lost", "redo"):
             raise ValueError(f"engine.on_loss={self.on_loss} is none of fail, lost and redo")

@@ -5,7 +5,7 @@ Profiles are fitted to them, and a few of them say how fast a machine is at the 
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import ClassVar
 
 import numpy as np
@@ -13,6 +13,14 @@ import pandas as pd
 
 from harness.engines.recorder import Recorder
 from harness.engines.vllm.client import Client
+from harness.engines.vllm.designed import (
+    ANSWER_TOKENS,
+    COLUMNS,
+    SHORT_PROMPT,
+    Designed,
+    design,
+    is_short,
+)
 from harness.engines.vllm.group import Report, VllmGroup
 from harness.engines.vllm.options import VllmOptions
 from harness.engines.vllm.run import Run
@@ -24,62 +32,8 @@ from harness.interface.policies import Capability, System
 from harness.interface.views import GroupView
 from harness.workloads.workload import Workload
 
-# Requests that run together, median tokens of their prompts, tokens of a batch, iterations between
-# two arrivals: all at once at a budget that takes several prompts and at one that cuts them into
-# chunks, and one after the other, so that a prompt meets the decodes of the others.
-REQUESTS = (1, 2, 4, 8, 16, 32, 64, 128)
-PROMPTS = (16, 80, 240)
-ARRIVALS = ((2048, 0), (160, 0), (2048, 2))
-SPREAD = 0.7  # sigma of the logarithm of prompt lengths: unequal ones cost more
-LONGEST = 700
-ANSWER_TOKENS = 12
-SHORT_REQUESTS, SHORT_PROMPT = (1, 8, 32), 80
-"""Of the runs that say how fast a machine is at the moment."""
 SHORT_S = 2.0
 """No round of these begins later than so many seconds after the first."""
-
-COLUMNS = (
-    *("prompts", "prompt_tokens", "attended", "decodes", "context_tokens", "longest_tokens"),
-    *("received", "received_s", "prepare_s", "forward_s", "other_s"),
-)
-"""Of an iteration: what it computed, how many requests were taken in before it, and seconds.
-
-It takes them in, prepares, computes, and accounts: these seconds add up to those of the loop.
-"""
-
-
-@dataclass(frozen=True, slots=True)
-class Designed:
-    """Requests that run together: prompts in tokens, the budget of a batch, iterations per arrival.
-
-    With a `gap` of 0 all are there at once.
-    """
-
-    prompts: tuple[int, ...]
-    budget: int
-    gap: int
-
-
-def design(most_tokens: int, most_requests: int, most_batch_tokens: int) -> list[Designed]:
-    """Every run of the design that fits so many tokens of KV, requests and tokens of a batch."""
-    rng = np.random.default_rng(0)
-    runs = []
-    for budget, gap in ARRIVALS:
-        for requests in REQUESTS:
-            for median in PROMPTS:
-                drawn = median * np.exp(SPREAD * rng.standard_normal(requests))
-                prompts = tuple(np.rint(drawn).astype(int).clip(1, LONGEST).tolist())
-                tokens = sum(prompts) + 2 * ANSWER_TOKENS * requests
-                if requests <= most_requests and tokens <= most_tokens:
-                    runs.append(Designed(prompts, min(budget, most_batch_tokens), gap))
-    return runs
-
-
-def is_short(run: Designed) -> bool:
-    """Whether a run is one of the few that say how fast a machine is at the moment."""
-    typical = float(np.exp(np.mean(np.log(run.prompts))))
-    nearest = min(PROMPTS, key=lambda median: abs(np.log(typical / median)))
-    return len(run.prompts) in SHORT_REQUESTS and nearest == SHORT_PROMPT
 
 
 class InOrder:
@@ -157,6 +111,15 @@ class _TimedRun(Run):
         """One that counts iterations."""
         return _ByIteration(len(self.workload), self.gap, lambda: len(self.timed))
 
+    def loop(self) -> None:
+        """As every run's. ValueError for several groups, whose iterations no round tells apart."""
+        if len(self.groups.live) != 1:
+            raise ValueError(
+                f"{len(self.groups.live)} groups: designed batches are timed in one group; set "
+                "engine.speed_sweep=false"
+            )
+        super().loop()
+
     def _arrive(self) -> None:
         begin_s, before = self.clock(), len(self.prompts.submitted)
         super()._arrive()
@@ -230,7 +193,9 @@ def timed(
     )
     policy = InOrder(designed.budget, options.max_num_seqs, cuts=len(services) == 1)
     own = replace(system, scheduling=policy, prewarm=None, predictor=None)
-    run = _TimedRun(options, workload, own, gap=designed.gap)
+    plain = replace(options, horizon_s=None, loads_first=True, forces_lengths=True)
+    plain = replace(plain, keep_answers=False, containers=None, texts=None)
+    run = _TimedRun(plain, workload, own, gap=designed.gap)
     try:
         run.start()
         run.loop()

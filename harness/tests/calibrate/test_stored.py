@@ -144,6 +144,16 @@ def test_knots_end_where_the_measurements_do() -> None:
 
 
 @pytest.mark.parametrize("model", ["tiny", "small", "m100"])
+def test_the_shipped_profiles_give_the_totals_that_were_measured(model: str) -> None:
+    rows, facts = raw.read(PROFILES / "cpu_vllm" / f"{model}.parquet")
+    means, seconds = mean_iterations(rows), fitted(rows, **facts)
+    measured_s = means[SECONDS].sum(axis=1).to_numpy()
+    prompts = means["prompts"].to_numpy() > 0
+    for chosen in (prompts, ~prompts):
+        assert seconds[chosen].sum() == pytest.approx(measured_s[chosen].sum(), rel=1e-3)
+
+
+@pytest.mark.parametrize("model", ["tiny", "small", "m100"])
 def test_a_refit_of_stored_repetitions_is_the_stored_profile(model: str, tmp_path: Path) -> None:
     stored = PROFILES / "cpu_vllm" / f"{model}.parquet"
     (tmp_path / stored.name).write_bytes(stored.read_bytes())

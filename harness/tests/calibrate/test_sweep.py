@@ -11,7 +11,7 @@ pytestmark = pytest.mark.vllm
 from harness.calibrate.model import engine  # noqa: E402
 from harness.calibrate.sweep import Sweep, measure  # noqa: E402
 from harness.costs.model_facts import model_facts  # noqa: E402
-from harness.engines.vllm.timed_batches import Designed, design, is_short  # noqa: E402
+from harness.engines.vllm.designed import Designed, design, is_short  # noqa: E402
 from harness.interface.entities import Service, ServiceId  # noqa: E402
 
 

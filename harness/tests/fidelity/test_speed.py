@@ -5,10 +5,21 @@ import pickle
 import pandas as pd
 import pytest
 
+from harness.calibrate import raw
+from harness.config.paths import PROFILES
 from harness.costs.iteration import iteration_seconds
 from harness.costs.model import PARTS, ProfileCosts
-from harness.fidelity.real_engine import speeds_between, speeds_of
-from harness.fidelity.speed import AtSpeed, Speed, speed_of, totals_of
+from harness.fidelity.real_engine import speeds_of
+from harness.fidelity.speed import (
+    AtSpeed,
+    Speed,
+    against,
+    reference_of,
+    short_runs,
+    speed_of,
+    speeds_between,
+    totals_of,
+)
 from harness.interface.entities import ServiceId
 
 TINY = ServiceId("tiny")
@@ -79,7 +90,16 @@ def test_stored_totals_give_the_speed_against_any_profile(costs: ProfileCosts) -
         "batches": rows[list(NAMES)].to_numpy().tolist(),
         "totals": [list(totals_of(rows, costs, TINY))],
     }
-    assert speeds_of(swept, costs, TINY) == [pytest.approx((1.5, 1.2))]
-    other = AtSpeed(costs, {"tiny": Speed(3.0, 2.4)})
-    assert speeds_of(swept, other, TINY) == [pytest.approx((0.5, 0.5))]
+    prefill, decode = reference_of(costs, TINY)
+    assert speeds_of(swept, costs, TINY) == [pytest.approx((1.5 / prefill, 1.2 / decode))]
     assert speeds_of(None, costs, TINY) == []
+
+
+def test_the_speed_is_1_for_the_minutes_of_the_profile(costs: ProfileCosts) -> None:
+    rows, facts = raw.read(PROFILES / "cpu_vllm" / "tiny.parquet")
+    short = short_runs(rows, facts)
+    assert 50 < len(short) < len(rows) / 8
+    found = against(speed_of(short, costs, TINY), reference_of(costs, TINY))
+    assert found == pytest.approx((1.0, 1.0))
+    assert reference_of(costs, TINY) == pytest.approx((1.0, 1.0), abs=0.05)
+    assert reference_of(costs, ServiceId("none")) == (1.0, 1.0)

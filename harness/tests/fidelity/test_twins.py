@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 
 from harness.costs.iteration import iteration_seconds
+from harness.fidelity.speed import Speed
 from harness.fidelity.twins import as_resolved, twins
 from harness.run import composed, swept
 from harness.runs.building import costs_of
@@ -54,7 +55,9 @@ def test_a_twin_has_the_limits_and_the_kv_of_the_engine(like: Path, tmp_path: Pa
     assert as_resolved(config_of(like), tmp_path / "none") == config_of(like)
 
 
-def test_a_twin_at_half_the_speed_takes_twice_as_long(like: Path, tmp_path: Path) -> None:
+def test_a_twin_at_half_the_speed_takes_twice_as_long(
+    like: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Designed batches took twice as long as profiled, and so does a backlog to the last answer."""
     run = measured(tmp_path / "run")
     table, rows = costs_of(config_of(like)).table("tiny", 1), pd.DataFrame(BATCHES)
@@ -63,7 +66,10 @@ def test_a_twin_at_half_the_speed_takes_twice_as_long(like: Path, tmp_path: Path
         for p, t, a, d, c, most in rows.to_numpy(float).tolist()
     ]
     rows = rows.assign(service="tiny", prepare_s=0.0, other_s=0.0, when="before")
-    rows.assign(forward_s=[2 * it for it in whole_s]).to_parquet(run / "speed.parquet")
+    slow = rows.assign(forward_s=[2 * it for it in whole_s])
+    pd.concat([slow, slow.assign(when="after")]).to_parquet(run / "speed.parquet")
+    # As if the profile had been exact on these batches when it was measured.
+    monkeypatch.setattr("harness.fidelity.twins.reference_of", lambda *_: Speed(1.0, 1.0))
     found = {}
     for at_speed in (False, True):
         with twins({run: like}, at_speed=at_speed) as rows_of:
@@ -71,3 +77,14 @@ def test_a_twin_at_half_the_speed_takes_twice_as_long(like: Path, tmp_path: Path
             assert Path(str(rows_of[run]["folder"])).is_dir()
     assert found[True]["speed"] == {"tiny": pytest.approx({"prefill": 2.0, "decode": 2.0})}
     assert found[True]["inference_s"] == pytest.approx(2 * found[False]["inference_s"], rel=1e-6)
+
+
+def test_groups_of_different_kv_have_no_twin(like: Path, tmp_path: Path) -> None:
+    run = measured(tmp_path / "run")
+    engines = {
+        "a": {"tiny": RESOLVED | LIMITS},
+        "b": {"tiny": RESOLVED | LIMITS | {"kv_blocks": 7}},
+    }
+    (run / "engines.json").write_text(json.dumps(engines))
+    with pytest.raises(ValueError, match="its groups have"):
+        as_resolved(config_of(like), run)
