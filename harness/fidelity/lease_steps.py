@@ -5,6 +5,7 @@ Runs of one process share an engine wherever they ask for the same settings.
 
 import gc
 import time
+from argparse import Namespace
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -31,6 +32,7 @@ from harness.fidelity.settings import (
     POLICIES,
     SEED,
     Setting,
+    costs_of,
     figures,
     settings_of,
     simulated,
@@ -133,7 +135,7 @@ def sweep(lease: Lease) -> list[Row]:
 
 
 def recorded(engine: Engine, setting: Setting, costs: ProfileCosts) -> Recorder:
-    """A run of a setting, as `real_engine.served`, with the times of all iterations."""
+    """A run of a setting, as `settings.served`, with the times of all iterations."""
     workload, recorder = workload_of(setting), Recorder(keep_times=True)
     predictor = Oracle().of(workload, SEED)
     system = replace(system_of(engine, setting.policy, costs), predictor=predictor)
@@ -144,11 +146,10 @@ def recorded(engine: Engine, setting: Setting, costs: ProfileCosts) -> Recorder:
 def fidelity(lease: Lease) -> list[Row]:
     """Every load under the policies of the fidelity runs, repetitions interleaved."""
 
-    def once(setting: Setting, repetition: int) -> Figures:
+    def once(setting: Setting, repetition: int) -> Recorder:
         recorder = recorded(lease.engine, setting, lease.costs)
-        run = f"{setting.policy} {setting.load} {repetition}"
-        lease.keep("fidelity", run, recorder)
-        return figures(recorder.requests)
+        lease.keep("fidelity", f"{setting.policy} {setting.load} {repetition}", recorder)
+        return recorder
 
     return _compared(lease, _settings(lease, POLICIES), once)
 
@@ -163,10 +164,10 @@ def stock(lease: Lease) -> list[Row]:
 
         def once(
             setting: Setting, repetition: int, engine: Engine = engine, name: str = name
-        ) -> Figures:
+        ) -> Recorder:
             recorder = recorded(engine, setting, lease.costs)
             lease.keep("stock", f"{name} {setting.load} {repetition}", recorder)
-            return figures(recorder.requests)
+            return recorder
 
         found = _compared(lease, _settings(lease, ("vllm",)), once)
         rows += [replace(row, setting=row.setting.replace("vllm", name)) for row in found]
@@ -174,30 +175,36 @@ def stock(lease: Lease) -> list[Row]:
     return rows
 
 
-def _limits(lease: Lease) -> dict[str, int]:
-    return {name: getattr(lease.engine, name) for name in LIMITS}
-
-
 def _settings(lease: Lease, policies: Sequence[str]) -> list[Setting]:
-    name = lease.facts.name
-    return list(settings_of(name, lease.requests, policies, lease.costs, _limits(lease)))
+    name, limits = lease.facts.name, {it: getattr(lease.engine, it) for it in LIMITS}
+    return list(settings_of(name, lease.requests, policies, lease.costs, limits))
 
 
 def _compared(
-    lease: Lease, settings: Sequence[Setting], once: Callable[[Setting, int], Figures]
+    lease: Lease, settings: Sequence[Setting], once: Callable[[Setting, int], Recorder]
 ) -> list[Row]:
-    """Figures of all settings, measured `repeats` times, and simulated; the first run warms up."""
-    once(settings[0], -1)
+    """Figures of all settings, measured `repeats` times, and simulated; the first run warms up.
+
+    Simulated engines have the limits and the KV that vLLM resolved.
+    """
+    resolved = resolved_of(once(settings[0], -1))
     runs: dict[Setting, list[Figures]] = {setting: [] for setting in settings}
     for repetition in range(lease.repeats):
         for setting in settings:
-            runs[setting].append(once(setting, repetition))
+            runs[setting].append(figures(once(setting, repetition).requests))
+    costs = costs_of(Namespace(gpu=lease.costs.gpu, profile=lease.costs.profile_dir), resolved)
     rows = []
     for setting, those in runs.items():
-        twin = simulated(setting, lease.costs, _limits(lease))
+        twin = simulated(setting, costs, {it: resolved[it] for it in LIMITS})
         name = f"{setting.policy} {setting.load}"
         rows += [Row(name, it, [run[it] for run in those], [twin[it]]) for it in twin]
     return [row for row in rows if row.is_known]
+
+
+def resolved_of(recorder: Recorder) -> Mapping[str, Any]:
+    """How vLLM has resolved the configuration of the one engine of a measured run."""
+    ((resolved,),) = (group.values() for group in recorder.engines.values())
+    return resolved
 
 
 def scenario(lease: Lease, step: str) -> list[Row]:
@@ -262,7 +269,7 @@ def simulated_words(kv: Mapping[str, object]) -> list[str]:
 
 def kv_of(recorder: Recorder) -> dict[str, object]:
     """The KV of the one engine of a measured run, as keys of a configuration."""
-    ((about,),) = (group.values() for group in recorder.engines.values())
+    about = resolved_of(recorder)
     kv_bytes = about["kv_blocks"] * about["block_tokens"] * about["kv_bytes_per_token"]
     return {"hardware.kv_bytes": kv_bytes, "hardware.block_tokens": about["block_tokens"]}
 

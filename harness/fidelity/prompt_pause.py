@@ -13,12 +13,11 @@ anew, a profile needs none.
 import argparse
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.optimize import minimize_scalar
 
 from harness.calibrate.stored import digest
 from harness.config.engine_limits import LIMITS
@@ -27,13 +26,16 @@ from harness.costs.iteration import IterationTable
 from harness.costs.model import ProfileCosts
 from harness.costs.model_facts import model_facts, shape_of
 from harness.fidelity.agreement import bias_text, pooled_bias
+from harness.fidelity.real_engine import stored
 from harness.fidelity.settings import Setting, costs_of, simulated
 
 FITTED = ("makespan_s", "jct_s_mean", "ttft_s_mean")
-MOST_S = 0.02
-ADDED = "added to every iteration with a prompt, fitted to every other setting"
+GRID_S = np.arange(0.0, 6.05e-3, 1e-4)
+NEARLY = 1.1
+"""Times the least squares up to which a constant fits nearly as well."""
+ADDED = "were added to every iteration with a prompt, fitted to every other setting"
 NOTE = (
-    "{:.2f} ms were added to every iteration with a prompt: fitted to every other setting of whole "
+    "{} were added to every iteration with a prompt: fitted to every other setting of whole "
     "runs, whose measurements were divided by a probe of the CPU (harness.fidelity.prompt_pause)"
 )
 
@@ -66,30 +68,46 @@ def rows_of(
     return rows
 
 
-def fitted_pause_s(
+class Fitted(NamedTuple):
+    """A constant, and the least and the most that fit nearly as well, in seconds."""
+
+    pause_s: float
+    low_s: float
+    high_s: float
+
+
+def fitted_pause(
+    entries: Sequence[Mapping[str, Any]], costs: ProfileCosts, resolved: Mapping[str, Any]
+) -> Fitted:
+    """The constant with the least squares of the logarithms of simulated over measured.
+
+    Of a grid: whole runs change in steps, and there are several least ones nearby.
+    """
+    off = np.array([_off(entries, Paused(costs, it), resolved) for it in GRID_S])
+    near = GRID_S[off <= NEARLY * off.min()]
+    return Fitted(float(GRID_S[off.argmin()]), float(near.min()), float(near.max()))
+
+
+def _off(
     entries: Sequence[Mapping[str, Any]], costs: ProfileCosts, resolved: Mapping[str, Any]
 ) -> float:
-    """The constant with the least squares of the logarithms of simulated over measured."""
-
-    def off(pause_s: float) -> float:
-        rows = rows_of(entries, Paused(costs, pause_s), resolved)
-        return float(np.sum([np.log(row["simulated"] / row["measured"]) ** 2 for row in rows]))
-
-    found = minimize_scalar(off, bounds=(0.0, MOST_S), method="bounded", options={"xatol": 1e-5})
-    return float(found.x)
+    rows = rows_of(entries, costs, resolved)
+    return float(np.sum([np.log(row["simulated"] / row["measured"]) ** 2 for row in rows]))
 
 
-def add_to(profile: Path, pause_s: float) -> None:
-    """Add the constant to a stored profile. ValueError for one that has it."""
+def add_to(profile: Path, found: Fitted) -> None:
+    """Add the constant to a stored profile."""
     content = json.loads(profile.read_text(encoding="utf-8"))
-    if "note" in content:
-        raise ValueError(f"{profile} has a constant already: {content['note']}")
     other = content["tensor_parallel"]["1"]["prefill"]["other"]
-    other["base_s"] = [float(f"{it + pause_s:.6g}") for it in other["base_s"]]
-    content["note"] = NOTE.format(1e3 * pause_s)
+    other["base_s"] = [float(f"{it + found.pause_s:.6g}") for it in other["base_s"]]
+    content["note"] = NOTE.format(_ms(found))
     if content.pop("sha256", None):
         content["sha256"] = digest(content)
     profile.write_text(json.dumps(content, sort_keys=True, indent=1) + "\n", encoding="utf-8")
+
+
+def _ms(found: Fitted) -> str:
+    return f"{1e3 * found.pause_s:.1f} ms ({1e3 * found.low_s:.1f} to {1e3 * found.high_s:.1f})"
 
 
 def held_out_text(before: Sequence[Mapping[str, Any]], after: Sequence[Mapping[str, Any]]) -> str:
@@ -113,49 +131,55 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
     return parser.parse_args(arguments)
 
 
-def main(arguments: list[str] | None = None) -> int:
-    """Fit, test and, if asked to, write; returns the exit status."""
-    options = _options(arguments)
-    content = json.loads(options.stored.read_text(encoding="utf-8"))
-    before, after, pauses = [], [], {}
+def profiles_of(folder: Path, models: Iterable[str]) -> dict[Path, str]:
+    """Profiles of a folder with the matrices of these models, and which that is.
+
+    Raises ValueError where one has a constant already.
+    """
+    shapes, found = {shape_of(model_facts(model)): model for model in models}, {}
+    for path in sorted(folder.glob("*.json")):
+        content = json.loads(path.read_text(encoding="utf-8"))
+        shape = shape_of(model_facts(content["model"])) if "tensor_parallel" in content else None
+        if shape in shapes:
+            if "note" in content:
+                raise ValueError(f"{path} has a constant already: {content['note']}")
+            found[path] = shapes[shape]
+    return found
+
+
+def run(options: argparse.Namespace) -> None:
+    """Fit, test and, if asked to, write. Raises ValueError for what cannot be fitted."""
+    content = stored(options.stored)
+    profiles = profiles_of(PROFILES / options.profile, content["resolved"])
+    before, after, found = [], [], {}
     for model, resolved in content["resolved"].items():
         entries = [it for it in content["settings"] if it["model"] == model]
         if any("means" not in it for it in entries):
-            print(f"{options.stored}: {model} has every repetition; calibrate", file=sys.stderr)
-            return 2
+            raise ValueError(f"{options.stored}: {model} has every repetition; calibrate instead")
         costs = costs_of(options, resolved)
-        pauses[model] = fitted_pause_s(entries[::2], costs, resolved)
+        found[model] = fitted_pause(entries[::2], costs, resolved)
         before += rows_of(entries[1::2], costs, resolved)
-        after += rows_of(entries[1::2], Paused(costs, pauses[model]), resolved)
-    added = ", ".join(f"{1e3 * pause_s:.2f} ms ({name})" for name, pause_s in pauses.items())
-    said = f"{ADDED}: {added}; {held_out_text(before, after)}"
+        after += rows_of(entries[1::2], Paused(costs, found[model].pause_s), resolved)
+    added = ", ".join(f"{_ms(it)} for {name}" for name, it in found.items())
+    said = f"{added} {ADDED}; {held_out_text(before, after)}"
     print(said)
     if options.write:
-        try:
-            _write(options, content, pauses, said)
-        except ValueError as error:
-            print(error, file=sys.stderr)
-            return 2
+        for path, model in profiles.items():
+            add_to(path, found[model])
+        content["note"] = (
+            f"measurements were divided by a probe of the CPU, to be measured anew; {said}"
+        )
+        options.stored.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Fit, test and, if asked to, write; returns the exit status."""
+    try:
+        run(_options(arguments))
+    except ValueError as error:
+        print(error, file=sys.stderr)
+        return 2
     return 0
-
-
-def _write(
-    options: argparse.Namespace, content: dict[str, Any], pauses: Mapping[str, float], said: str
-) -> None:
-    """Add the constants to the profiles, and say so in the stored file."""
-    folder = PROFILES / options.profile
-    shapes = {shape_of(model_facts(model)): pause_s for model, pause_s in pauses.items()}
-    for path in sorted(folder.glob("*.json")):
-        found = json.loads(path.read_text(encoding="utf-8"))
-        if (
-            "tensor_parallel" in found
-            and (shape := shape_of(model_facts(found["model"]))) in shapes
-        ):
-            add_to(path, shapes[shape])
-    content["note"] = (
-        f"measurements were divided by a probe of the CPU, to be measured anew; {said}"
-    )
-    options.stored.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -135,10 +135,22 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
     return parser.parse_args(arguments)
 
 
+def stored(path: Path) -> dict[str, Any]:
+    """What an earlier command wrote. ValueError, naming the file, for anything else."""
+    try:
+        content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise ValueError(f"{path} cannot be read: {error}") from None
+    for name in ("engine", "machine", "settings", "sweeps", "resolved"):
+        if name not in content:
+            raise ValueError(f"{path} has no {name}: it is no file of this command")
+    return content
+
+
 def _content(options: argparse.Namespace) -> dict[str, Any]:
     """What was measured, now or before, and the rows beside what is simulated."""
     if options.again:
-        content: dict[str, Any] = json.loads(options.again.read_text(encoding="utf-8"))
+        content = stored(options.again)
     else:
         # What measures needs vLLM; to simulate what is stored does not.
         from harness.fidelity.measuring import measured

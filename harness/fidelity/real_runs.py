@@ -16,6 +16,7 @@ also whether both engines ran the same batches.
 import argparse
 import json
 import sys
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
@@ -344,10 +345,22 @@ def content_of(
         ]
     for row, by_profile in zip(content["rows"], plain, strict=True):
         row["as_profiled"] = by_profile["simulated"]
-    engines = next(iter(pairs)) / ENGINES
-    content["resolved"] = json.loads(engines.read_text(encoding="utf-8"))
+    content["resolved"] = resolved_of(pairs)
     speeds = [Speed(row["prefill"], row["decode"]) for row in content["speeds"]]
     return content | {"speed": speeds_text(speeds), "late": late_text(lags_of(pairs))}
+
+
+def resolved_of(measured: Iterable[Path]) -> list[dict[str, Any]]:
+    """How vLLM resolved the configuration in these runs: each that differs, and how many had it.
+
+    Raises ValueError where one does not say.
+    """
+    counts: Counter[str] = Counter()
+    for folder in measured:
+        if not (folder / ENGINES).is_file():
+            raise ValueError(f"run {folder.name} has no {ENGINES}, which others have: run it again")
+        counts[(folder / ENGINES).read_text(encoding="utf-8")] += 1
+    return [{"runs": count, "groups": json.loads(text)} for text, count in counts.items()]
 
 
 def lags_of(measured: Iterable[Path]) -> list[tuple[float, float]]:

@@ -28,6 +28,9 @@ from vllm import SamplingParams  # isort: skip
 from vllm.sampling_params import RequestOutputKind  # isort: skip
 
 
+GROUP = GroupId("stock")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StockVllm(Vllm):
     """vLLM as it comes, for requests of one service that wait for no others."""
@@ -62,6 +65,20 @@ class StockVllm(Vllm):
             group.stop()
         record(workload, sent.arrays, recorder)
         recorder.requests["lag_s"] = sent.client.lag_s
+        recorder.engines = {str(GROUP): {workload.services[0].id: self._resolved(group, workload)}}
+
+    def _resolved(self, group: VllmGroup, workload: Workload) -> dict[str, int]:
+        """Limits and KV of the engine, as `VllmGroup.resolved` names them."""
+        config = group.engines[0].vllm_config
+        scheduled, cache = config.scheduler_config, config.cache_config
+        return {
+            "max_num_seqs": int(scheduled.max_num_seqs),
+            "max_num_batched_tokens": int(scheduled.max_num_batched_tokens),
+            # One block stands for "none" and is never given out.
+            "kv_blocks": int(cache.num_gpu_blocks) - 1,
+            "block_tokens": int(cache.block_size),
+            "kv_bytes_per_token": workload.services[0].kv_bytes_per_token,
+        }
 
     def _group(self, workload: Workload) -> VllmGroup:
         """An engine in this process, loaded already or not.
@@ -69,7 +86,7 @@ class StockVllm(Vllm):
         Raises ValueError where vLLM does not schedule ahead, as on a CPU.
         """
         (service,) = workload.services
-        place = Group(GroupId("stock"), frozenset({service.id}), (GpuId(0),))
+        place = Group(GROUP, frozenset({service.id}), (GpuId(0),))
         (ours,) = self.settings([service], place)
         settings = (replace(ours, scheduler=None, asynchronous=self.asynchronous),)
         if (loaded := self.loaded.pop(settings, None)) is not None:

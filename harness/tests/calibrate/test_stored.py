@@ -8,7 +8,14 @@ from numpy.typing import NDArray
 
 from harness.calibrate import raw
 from harness.calibrate.__main__ import main
-from harness.calibrate.stored import SECONDS, knots_of, mean_iterations, profile, received_s
+from harness.calibrate.stored import (
+    SECONDS,
+    are_settled,
+    knots_of,
+    mean_iterations,
+    profile,
+    received_s,
+)
 from harness.config.paths import PROFILES
 from harness.costs.iteration import expand, work_seconds
 from harness.costs.model import PARTS
@@ -116,6 +123,16 @@ def test_a_pause_of_the_machine_is_left_out_and_counted() -> None:
     assert fitted(rows) == pytest.approx(seconds_of(rows[rows["repetition"] == 0]), rel=1e-3)
 
 
+def test_decodes_that_a_request_leaves_or_has_left_are_not_settled() -> None:
+    """A prompt, its batch of 2 for four iterations, then 1 for three, then another prompt."""
+    means = pd.DataFrame(
+        {"prompts": [2, 0, 0, 0, 0, 0, 0, 0, 1], "decodes": [0, 2, 2, 2, 2, 1, 1, 1, 1]}
+    )
+    found = are_settled(means).tolist()
+    assert found == [True, False, True, True, False, False, True, True, True]
+    assert are_settled(means.head(2)).all()
+
+
 def test_the_largest_graph_is_a_step() -> None:
     rows = repetitions((1.0, 1.0), (1.0, 1.0), cliff_s=5e-3)
     first = rows[rows["repetition"] == 0]
@@ -149,7 +166,7 @@ def test_the_shipped_profiles_give_the_totals_that_were_measured(model: str) -> 
     means, seconds = mean_iterations(rows), fitted(rows, **facts)
     measured_s = means[SECONDS].sum(axis=1).to_numpy()
     prompts = means["prompts"].to_numpy() > 0
-    for chosen in (prompts, ~prompts):
+    for chosen in (prompts, ~prompts & are_settled(means).to_numpy()):
         assert seconds[chosen].sum() == pytest.approx(measured_s[chosen].sum(), rel=1e-3)
 
 
