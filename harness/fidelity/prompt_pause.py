@@ -83,7 +83,7 @@ def fitted_pause(
 
     Of a grid: whole runs change in steps, and there are several least ones nearby.
     """
-    off = np.array([_off(entries, Paused(costs, it), resolved) for it in GRID_S])
+    off = np.array([_off(entries, Paused(costs, float(it)), resolved) for it in GRID_S])
     near = GRID_S[off <= NEARLY * off.min()]
     return Fitted(float(GRID_S[off.argmin()]), float(near.min()), float(near.max()))
 
