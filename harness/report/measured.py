@@ -178,7 +178,8 @@ def fidelity_run_text(name: str, content: Json) -> str:
     shown = table(("system", "figure", "measured", *simulated, "error"), rows)
     saved = "".join(f"\n\n{text}." for text in savings_texts(content.get("savings", ())))
     saved += "".join(f"\n\n{order_text(row)}." for row in content.get("order", ()))
-    saved += f"\n\n{_sentence(content['speed'])} {_sentence(content['late'])}" * at_speed
+    if at_speed:
+        saved += f"\n\n{_sentence(content['speed'])} {_sentence(content['late'])}"
     same = "\n".join(f"- {text}" for text in _batches(content.get("batches", ())))
     return f"`{name}`, {where}\n\n{shown}{saved}\n\n{same}".rstrip()
 

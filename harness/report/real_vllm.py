@@ -56,14 +56,14 @@ def fidelity_headline_part(root: Path) -> str:
         rows = content["rows"]
         biases = _headline_biases(rows)
         at_speed = " at the machine's speed of the same minutes" if "speed" in content else ""
-        note = f" ({content['note']})" if "note" in content else ""
+        note = f"; {content['note'].partition(';')[0]}" if "note" in content else ""
         by_model = ", ".join(
             f"{model} {pooled_bias(part, 'jct_s_mean').value:+.1%}"
             for model, part in _parts(rows, "model").items()
         )
         sentences.append(
             f"Simulated{at_speed} against *measured* on {content['engine']} "
-            f"({content['machine']['cpu']}){note}, bias pooled over settings, with its 95% "
+            f"({content['machine']['cpu']}{note}), bias pooled over settings, with its 95% "
             f"interval: {biases} (mean JCT by model: {by_model}); {counts_text(rows)}."
         )
     return " ".join([*sentences, *_league_sentence(root)])
@@ -108,11 +108,13 @@ def _biases(rows: list[dict[str, Any]]) -> str:
         parts["all, by the profile as it is"] = plain
     return table(
         ("bias, pooled over", *FIGURES.values()),
-        [
-            (name, *(bias_text(pooled_bias(part, figure)) for figure in FIGURES))
-            for name, part in parts.items()
-        ],
+        [(name, *(_bias(part, figure) for figure in FIGURES)) for name, part in parts.items()],
     )
+
+
+def _bias(rows: list[dict[str, Any]], figure: str) -> str:
+    known = any(row["figure"] == figure for row in rows)
+    return bias_text(pooled_bias(rows, figure)) if known else "-"
 
 
 def _parts(rows: list[dict[str, Any]], column: str) -> dict[str, list[dict[str, Any]]]:
@@ -121,5 +123,8 @@ def _parts(rows: list[dict[str, Any]], column: str) -> dict[str, list[dict[str, 
 
 
 def _marked(rows: pd.DataFrame) -> str:
+    """An error with its mark; runs of few requests lack percentiles."""
+    if rows.empty:
+        return "-"
     row = {str(name): value for name, value in rows.iloc[0].items()}
     return f"{row['error']:+.1%}{MARKS[word_for(row)]}"
