@@ -158,9 +158,9 @@ def fidelity_runs_part(root: Path) -> str:
     return "\n\n".join(fidelity_run_text(path.stem, read_json(path)) for path in paths)
 
 
-def fidelity_run_text(name: str, content: Json) -> str:
-    """Of one file."""
-    at_speed = "as_profiled" in content["rows"][0]
+def fidelity_run_text(name: str, content: Json, *, brief: bool = False) -> str:
+    """Of one file; `brief` leaves out what the page of real engines says of the machine."""
+    at_speed = "as_profiled" in content["rows"][0] and not brief
     rows = [
         (
             row["system"],
@@ -174,6 +174,8 @@ def fidelity_run_text(name: str, content: Json) -> str:
     ]
     machine, seeds = content["machine"], content["rows"][0]["seeds"]
     where = f"{content['engine']}: {machine['cpu']}, {machine['cores']} cores; {seeds} seeds."
+    if brief:
+        where = f"{content['engine']} ([more](real-vllm.md)); {seeds} seeds."
     simulated = ("by the profile", "at the speed then") if at_speed else ("simulated",)
     shown = table(("system", "figure", "measured", *simulated, "error"), rows)
     saved = "".join(f"\n\n{text}." for text in savings_texts(content.get("savings", ())))

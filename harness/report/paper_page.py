@@ -97,7 +97,11 @@ def _figures(paper: Paper, results: Path) -> list[str]:
 def _measured(paper: Paper, results: Path) -> list[str]:
     """The same comparison on real engines, where it was run."""
     paths = (results / "fidelity_runs" / f"{name}.json" for name in paper.measured)
-    return [fidelity_run_text(path.stem, read_json(path)) for path in paths if path.is_file()]
+    return [
+        fidelity_run_text(path.stem, read_json(path), brief=True)
+        for path in paths
+        if path.is_file()
+    ]
 
 
 OVERLOADED = ", overloaded"
