@@ -10,7 +10,9 @@ from harness.fidelity import real_runs as fidelity_runs
 from harness.fidelity.real_runs import (
     FIGURES,
     compared,
+    lags_of,
     order_agreement,
+    resolved_of,
     saving_text,
     savings,
     savings_texts,
@@ -143,3 +145,24 @@ def test_savings_are_paired_by_seed() -> None:
 def test_a_reference_that_was_not_run_is_named() -> None:
     with pytest.raises(ValueError, match="no run of third, only of first, second"):
         savings(policies(), "third")
+
+
+def test_each_configuration_is_kept_with_the_runs_that_had_it(tmp_path: Path) -> None:
+    folders = [tmp_path / name for name in "abc"]
+    for folder, blocks in zip(folders, (400, 400, 224), strict=True):
+        folder.mkdir()
+        (folder / "engines.json").write_text(json.dumps({"g": {"tiny": {"kv_blocks": blocks}}}))
+    assert resolved_of(folders) == [
+        {"runs": 2, "groups": {"g": {"tiny": {"kv_blocks": 400}}}},
+        {"runs": 1, "groups": {"g": {"tiny": {"kv_blocks": 224}}}},
+    ]
+    with pytest.raises(ValueError, match=r"run none has no engines\.json"):
+        resolved_of([*folders, tmp_path / "none"])
+
+
+def test_lag_and_first_tokens_are_means_of_each_run(tmp_path: Path) -> None:
+    requests = pd.DataFrame(
+        {"lag_s": [0.0, 0.02], "arrival_s": [0.0, 1.0], "first_token_s": [0.5, 2.5]}
+    )
+    requests.to_parquet(tmp_path / "requests.parquet")
+    assert lags_of([tmp_path]) == [pytest.approx((0.01, 1.0))]
