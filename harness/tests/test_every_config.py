@@ -29,7 +29,7 @@ FILES = {
     ("workload", "trace"): "workload.model=vicuna-13b-v1.5 workload.file",
     ("predictor", "proxy"): "predictor.checkpoint",
 }
-MEASURE = [("engine", f"vllm{kind}") for kind in ("", "_ray", "_small_kv", "_containers")]
+MEASURE = [("engine", f"vllm{kind}") for kind in ("", "_ray", "_small_kv", "_timed", "_containers")]
 FIGURES = sorted(path.stem for path in (SCENARIOS / "scenario").glob("*.yaml"))
 
 

@@ -222,7 +222,7 @@ def test_the_parts_of_a_page_are_in_order(tmp_path: Path) -> None:
         "## Why it fails here\n\n**The queue is empty.** The baseline waits 20.0% of the time.",
         "## Positive control\n\n**Twice the load.** It saves 42.1%.",
         "## Figures\n\n**fig1**: JCT",
-        "## Real vLLM\n\n`p_real`, vLLM: c, 2 cores; 3 seeds.",
+        "## Real vLLM\n\n`p_real`, vLLM ([more](real-vllm.md)); 3 seeds.",
         "## Chosen by us",
         "## The authors' own program",
     ]
