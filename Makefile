@@ -82,10 +82,10 @@ applications-real: setup-vllm  ## an ensemble and a chain summary on real engine
 train-predictor: setup-train  ## length predictors that read prompts, all heads: at most 15 minutes
 	$(ALONE) -m harness.training --data "$$DATA"
 
-ssjf-real: setup-vllm  ## SSJF and FCFS on real vLLM and simulated, over seeds: about 9 minutes
+ssjf-real: setup-vllm  ## SSJF and FCFS on real vLLM and simulated, over seeds: 12 to 18 minutes
 	$(ALONE) harness/run.py +scenario=ssjf_real && $(ALONE) -m harness.fidelity.real_runs ssjf_real --reference fcfs_continuous
 
-ecoserve-real: setup-vllm  ## EcoServe's variants, ORCA, FastGen and vLLM on real vLLM and simulated: about 10 minutes
+ecoserve-real: setup-vllm  ## EcoServe's variants, ORCA, FastGen and vLLM on real vLLM and simulated: about 15 minutes
 	$(ALONE) harness/run.py +scenario=ecoserve_real && $(ALONE) -m harness.fidelity.real_runs ecoserve_real --reference vllm --figures jct_s_mean
 
 league-real: setup-vllm  ## the league at small scale on real vLLM and simulated: rank correlation of the orders; about 12 minutes
@@ -93,7 +93,7 @@ league-real: setup-vllm  ## the league at small scale on real vLLM and simulated
 
 LEAGUE_FIGURES := jct_s_mean ttft_s_mean tpot_s_mean itl_s_mean
 
-hermes-real: setup-vllm  ## Hermes, vLLM, Parrot and VTC on real vLLM and simulated, small applications: about 8 minutes
+hermes-real: setup-vllm  ## Hermes, vLLM, Parrot and VTC on real vLLM and simulated, small applications: about 14 minutes
 	$(ALONE) harness/run.py +scenario=hermes_real && $(ALONE) -m harness.fidelity.real_runs hermes_real --reference vllm_0_4 --saved act_s_mean --figures act_s_mean
 
 seallm-real: setup-vllm  ## two services on one pool of KV, real vLLM and simulated: about 10 minutes
@@ -175,7 +175,7 @@ newcomer:  ## the README's two commands, each twice, in a clone with an empty ho
 calibrate: setup-vllm  ## measure the shipped models on this CPU
 	$(ALONE) -m harness.calibrate --model tiny small m100
 
-fidelity-vllm: setup-vllm  ## how far simulated times are from real vLLM's: about 30 minutes
+fidelity-vllm: setup-vllm  ## how far simulated times are from real vLLM's: about 25 minutes
 	$(ALONE) -m harness.fidelity.real_engine
 
 clean:  ## remove the environment and caches; results stay
