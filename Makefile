@@ -96,7 +96,7 @@ LEAGUE_FIGURES := jct_s_mean ttft_s_mean tpot_s_mean itl_s_mean
 hermes-real: setup-vllm  ## Hermes, vLLM, Parrot and VTC on real vLLM and simulated, small applications: about 14 minutes
 	$(ALONE) harness/run.py +scenario=hermes_real && $(ALONE) -m harness.fidelity.real_runs hermes_real --reference vllm_0_4 --saved act_s_mean --figures act_s_mean
 
-seallm-real: setup-vllm  ## two services on one pool of KV, real vLLM and simulated: about 10 minutes
+seallm-real: setup-vllm  ## two services on one pool of KV, real vLLM and simulated: about 14 minutes
 	$(ALONE) harness/run.py +scenario=seallm_real && $(ALONE) -m harness.fidelity.real_runs seallm_real --reference shared_fcfs --saved normalized_latency --figures systems.seallm.measures:normalized_latency slo_attainment jct_s_mean
 
 # An option of a command, where its variable is given.
