@@ -187,7 +187,7 @@ def _compared(
 
     Simulated engines have the limits and the KV that vLLM resolved.
     """
-    resolved = resolved_of(once(settings[0], -1))
+    resolved = engine_of(once(settings[0], -1))
     runs: dict[Setting, list[Figures]] = {setting: [] for setting in settings}
     for repetition in range(lease.repeats):
         for setting in settings:
@@ -201,7 +201,7 @@ def _compared(
     return [row for row in rows if row.is_known]
 
 
-def resolved_of(recorder: Recorder) -> Mapping[str, Any]:
+def engine_of(recorder: Recorder) -> Mapping[str, Any]:
     """How vLLM has resolved the configuration of the one engine of a measured run."""
     ((resolved,),) = (group.values() for group in recorder.engines.values())
     return resolved
@@ -269,7 +269,7 @@ def simulated_words(kv: Mapping[str, object]) -> list[str]:
 
 def kv_of(recorder: Recorder) -> dict[str, object]:
     """The KV of the one engine of a measured run, as keys of a configuration."""
-    about = resolved_of(recorder)
+    about = engine_of(recorder)
     kv_bytes = about["kv_blocks"] * about["block_tokens"] * about["kv_bytes_per_token"]
     return {"hardware.kv_bytes": kv_bytes, "hardware.block_tokens": about["block_tokens"]}
 

@@ -28,7 +28,7 @@ ENGINES, SPEED = "engines.json", "speed.parquet"
 WHEN = ("before", "after")
 
 
-def speeds_of(measured: Path, cell: Cell) -> dict[str, Speed]:
+def speeds_in(measured: Path, cell: Cell) -> dict[str, Speed]:
     """By service, how fast the machine was in a measured run; empty where nothing says so.
 
     The mean of before and after.
@@ -83,7 +83,7 @@ def twins(pairs: Mapping[Path, Path], *, at_speed: bool) -> Iterator[dict[Path, 
 def _twin(measured: Path, like: Path, results: Path, *, at_speed: bool) -> dict[str, Any]:
     plain = as_resolved(config_of(like), measured)
     cell = cell_of(plain | {"results": str(results), "name": "twin"}, Place({}), plain["chosen"])
-    speeds = speeds_of(measured, cell)
+    speeds = speeds_in(measured, cell)
     if at_speed and speeds:
         assert isinstance(cell.engine, Simulator)
         cell = replace(cell, engine=replace(cell.engine, costs=AtSpeed(cell.costs, speeds)))
