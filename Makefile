@@ -77,27 +77,27 @@ reproduce-%: setup  ## a paper, or one of its figures: reproduce-samullm, reprod
 	$(REPRODUCE) $(subst -, ,$*)
 
 applications-real: setup-vllm  ## an ensemble and a chain summary on real engines that come and go, and simulated
-	$(foreach it,ensembling_real_alone ensembling_real chain_summary_real,$(ALONE) harness/run.py +scenario=$(it) && $(ALONE) -m harness.fidelity.real_runs $(it) &&) true
+	$(foreach it,ensembling_real_alone ensembling_real chain_summary_real,$(ALONE) harness/run.py +scenario=$(it) && $(ALONE) -m harness.tools.fidelity.real_runs $(it) &&) true
 
 train-predictor: setup-train  ## length predictors that read prompts, all heads: at most 15 minutes
-	$(ALONE) -m harness.training --data "$$DATA"
+	$(ALONE) -m harness.tools.training --data "$$DATA"
 
 ssjf-real: setup-vllm  ## SSJF and FCFS on real vLLM and simulated, over seeds: 12 to 18 minutes
-	$(ALONE) harness/run.py +scenario=ssjf_real && $(ALONE) -m harness.fidelity.real_runs ssjf_real --reference fcfs_continuous
+	$(ALONE) harness/run.py +scenario=ssjf_real && $(ALONE) -m harness.tools.fidelity.real_runs ssjf_real --reference fcfs_continuous
 
 ecoserve-real: setup-vllm  ## EcoServe's variants, ORCA, FastGen and vLLM on real vLLM and simulated: about 15 minutes
-	$(ALONE) harness/run.py +scenario=ecoserve_real && $(ALONE) -m harness.fidelity.real_runs ecoserve_real --reference vllm --figures jct_s_mean
+	$(ALONE) harness/run.py +scenario=ecoserve_real && $(ALONE) -m harness.tools.fidelity.real_runs ecoserve_real --reference vllm --figures jct_s_mean
 
 league-real: setup-vllm  ## the league at small scale on real vLLM and simulated: rank correlation of the orders; about 12 minutes
-	$(ALONE) harness/run.py +scenario=league_real && $(ALONE) -m harness.fidelity.real_runs league_real --figures $(LEAGUE_FIGURES)
+	$(ALONE) harness/run.py +scenario=league_real && $(ALONE) -m harness.tools.fidelity.real_runs league_real --figures $(LEAGUE_FIGURES)
 
 LEAGUE_FIGURES := jct_s_mean ttft_s_mean tpot_s_mean itl_s_mean
 
 hermes-real: setup-vllm  ## Hermes, vLLM, Parrot and VTC on real vLLM and simulated, small applications: about 14 minutes
-	$(ALONE) harness/run.py +scenario=hermes_real && $(ALONE) -m harness.fidelity.real_runs hermes_real --reference vllm_0_4 --saved act_s_mean --figures act_s_mean
+	$(ALONE) harness/run.py +scenario=hermes_real && $(ALONE) -m harness.tools.fidelity.real_runs hermes_real --reference vllm_0_4 --saved act_s_mean --figures act_s_mean
 
 seallm-real: setup-vllm  ## two services on one pool of KV, real vLLM and simulated: about 14 minutes
-	$(ALONE) harness/run.py +scenario=seallm_real && $(ALONE) -m harness.fidelity.real_runs seallm_real --reference shared_fcfs --saved normalized_latency --figures systems.seallm.measures:normalized_latency slo_attainment jct_s_mean
+	$(ALONE) harness/run.py +scenario=seallm_real && $(ALONE) -m harness.tools.fidelity.real_runs seallm_real --reference shared_fcfs --saved normalized_latency --figures systems.seallm.measures:normalized_latency slo_attainment jct_s_mean
 
 # An option of a command, where its variable is given.
 option = $(if $($2),--$1="$$$2")
@@ -120,11 +120,11 @@ run: setup  ## any scenario: make run SCENARIO=ensembling
 	$(BIN)/python harness/run.py "+scenario=$$SCENARIO"
 
 fidelity: setup  ## how far off the simulator's seconds are from measured ones: about 6 minutes
-	$(BIN)/python -m harness.fidelity.served --data "$$DATA"
-	$(BIN)/python -m harness.fidelity --data "$$DATA"
+	$(BIN)/python -m harness.tools.fidelity.served --data "$$DATA"
+	$(BIN)/python -m harness.tools.fidelity --data "$$DATA"
 
 bench: setup  ## how fast the simulator is
-	$(BIN)/python -m harness.benchmarks
+	$(BIN)/python -m harness.tools.benchmarks
 
 peer:  ## install the peer that make bench measures beside, in an environment of its own
 	$(PYTHON) -m venv .venv-peer && .venv-peer/bin/pip install --quiet --require-hashes -r requirements/peer.txt
@@ -136,7 +136,7 @@ report: setup  ## the pages below results/pages, generated parts of README.md, a
 	$(BIN)/python -m harness.report
 
 verify: setup  ## known queues on the simulator within 0.1% of their closed forms: minutes
-	$(BIN)/python -m harness.verify
+	$(BIN)/python -m harness.tools.verify
 
 lock: .venv/dev .venv-tools/done  ## resolve requirements/*.in again
 	$(BIN)/python requirements/lock.py
@@ -156,7 +156,7 @@ smoke: setup-vllm  ## three policies on real vLLM, on the CPU
 # An interpreter that has vLLM is taken as it is, this environment's or the machine's own: nothing is
 # installed then. Else vLLM comes into .venv, where there is a GPU to run it.
 HAS_VLLM := import sys, importlib.util; sys.exit(importlib.util.find_spec("vllm") is None)
-SMOKE_GPU := -m harness.fidelity.smoke_gpu
+SMOKE_GPU := -m harness.tools.fidelity.smoke_gpu
 
 smoke-gpu:  ## the same on a GPU, its profile and how near the simulator comes; 3 without a GPU
 	@for it in $(BIN)/python python3; do $$it -c '$(HAS_VLLM)' 2>&- && exec $$it $(SMOKE_GPU); done; \
@@ -167,16 +167,16 @@ smoke-gpu:  ## the same on a GPU, its profile and how near the simulator comes; 
 	$(INSTALL) $< && touch $@
 
 gpu-pack: setup  ## what a machine with one H100 or H200 and no network lacks, into .gpu: see results/pages/real-vllm.md
-	$(BIN)/python -m harness.fidelity.gpu_pack
+	$(BIN)/python -m harness.tools.fidelity.gpu_pack
 
 newcomer:  ## the README's two commands, each twice, in a clone with an empty home: half an hour and more
 	harness/tests/first_ten_minutes.sh
 
 calibrate: setup-vllm  ## measure the shipped models on this CPU
-	$(ALONE) -m harness.calibrate --model tiny small m100
+	$(ALONE) -m harness.tools.calibrate --model tiny small m100
 
 fidelity-vllm: setup-vllm  ## how far simulated times are from real vLLM's: about 25 minutes
-	$(ALONE) -m harness.fidelity.real_engine
+	$(ALONE) -m harness.tools.fidelity.real_engine
 
 clean:  ## remove the environment and caches; results stay
 	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis outputs multirun wandb

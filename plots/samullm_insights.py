@@ -1,7 +1,7 @@
 """SamuLLM's figures 2, 3, 4 and 10, its insights.
 
-Figures 2 and 4 are drawn from tables that `harness.fitting.shapes` derives from measured rows, 3
-and 10 from runs.
+Figures 2 and 4 are drawn from tables that `harness.tools.fitting.shapes` derives from measured
+rows, 3 and 10 from runs.
 """
 
 import json

@@ -1,9 +1,10 @@
 """Seconds of the kernels of a forward pass on one GPU of a group: tables, else formulas.
 
-A table is of one GPU (profiles/kernels, made by `harness.fitting.kernels` from vLLM's kernels). A
-formula takes a launch, and reading and computing at published rates, each times a factor fitted to
-the tables of all GPUs (profiles/kernels/formula.json). `Kernels` takes what is in the table, and
-says of everything else that it follows a formula, and how far that is off on what it had not seen.
+A table is of one GPU (profiles/kernels, made by `harness.tools.fitting.kernels` from vLLM's
+kernels). A formula takes a launch, and reading and computing at published rates, each times a
+factor fitted to the tables of all GPUs (profiles/kernels/formula.json). `Kernels` takes what is in
+the table, and says of everything else that it follows a formula, and how far that is off on what it
+had not seen.
 """
 
 from collections.abc import Iterable, Mapping

@@ -39,7 +39,7 @@ SOURCES = (
     "harness/engines/state.py",
     "harness/engines/token_gaps.py",
     "harness/engines/simulator/kernel/",
-    "harness/verify/",
+    "harness/tools/verify/",
 )
 """Where functions that are compiled stand, and whatever their files import."""
 

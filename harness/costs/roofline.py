@@ -2,7 +2,8 @@
 
 The published figures give how long reading the weights, computing and moving the KV take at the
 rates of a data sheet; what an engine reaches of those rates, and what its CPU side adds, is
-calibrated on the measured pairs (`harness.fitting.roofline`), a few numbers in `roofline.json`.
+calibrated on the measured pairs (`harness.tools.fitting.roofline`), a few numbers in
+`roofline.json`.
 """
 
 import math
@@ -40,11 +41,11 @@ class Calibration:
 
     `*_efficiency` are shares of the published rate (0..1). `launch_s_per_layer` bounds a forward
     pass from below: the CPU launches kernels no faster. `request_share` is the computation of a
-    request that does not overlap with reading weights, as a share of a token's FLOPs.
-    Attention with fewer KV heads than heads reads its KV `group ** kv_group_exponent` times.
-    `overheads` are the CPU components (prepare, sample, other) per phase along `knots_requests`.
-    `slowdown` is, per phase and size, how much longer than calibrated a forward pass takes on
-    engines and machines that nothing is known about (`harness.fitting.roofline_across`); none is 1.
+    request that does not overlap with reading weights, as a share of a token's FLOPs. Attention
+    with fewer KV heads than heads reads its KV `group ** kv_group_exponent` times. `overheads` are
+    the CPU components (prepare, sample, other) per phase along `knots_requests`. `slowdown` is, per
+    phase and size, how much longer than calibrated a forward pass takes on engines and machines
+    that nothing is known about (`harness.tools.fitting.roofline_across`); none is 1.
     `pcie_efficiency` is the share of the PCIe rate where NVLink does not join a group.
     """
 

@@ -1,8 +1,8 @@
 """How far seconds of kernels and engine terms are from measured servers, for a model and a GPU.
 
-`harness.fidelity.served --fit` writes profiles/served_errors.json: errors on settings that the fit
-of the terms had not seen, by model and GPU; where a family of models or a GPU was left out whole;
-and of formulas in the place of all tables.
+`harness.tools.fidelity.served --fit` writes profiles/served_errors.json: errors on settings that
+the fit of the terms had not seen, by model and GPU; where a family of models or a GPU was left out
+whole; and of formulas in the place of all tables.
 """
 
 from collections.abc import Mapping

@@ -23,7 +23,7 @@ WARM_UPS = 3
 
 
 class Proxy:
-    """Makes the predictor of a workload with texts, from a checkpoint of `harness.training`.
+    """Makes the predictor of a workload with texts, from a checkpoint of `harness.tools.training`.
 
     Predicted tokens are the same every time; the seconds of each prediction are measured.
     """

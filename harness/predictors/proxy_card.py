@@ -33,7 +33,7 @@ def read_card(folder: Path) -> Json:
         if not (folder / name).is_file():
             raise ValueError(
                 f"{folder} is no checkpoint of a proxy model, {name} is missing: train one with "
-                "python -m harness.training --prompts FILE (prompt, response_tokens)"
+                "python -m harness.tools.training --prompts FILE (prompt, response_tokens)"
             )
     try:
         card = inputs.read_json(folder / CARD)

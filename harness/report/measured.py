@@ -1,19 +1,21 @@
 """Generated parts of the pages that come from measurements below results/: one function each."""
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from harness.benchmarks.peer import policies_over_peer
 from harness.config.paths import PROFILES
 from harness.costs.profiles import holds_profiles, read_profiles
 from harness.costs.roofline import read_calibration
-from harness.fidelity.real_runs import order_text, same_batches_text, savings_texts
 from harness.report.markdown import read_json, table
+from harness.report.real_texts import order_text, same_batches_text, savings_texts
 
 Json = Mapping[str, Any]
+PEER = "peer_dynamo_w1_requests_per_s"
+"""Figure of `make bench`: requests that a peer simulates a second, on the same load."""
 
 
 def costs_part(_: Path) -> str:
@@ -238,3 +240,14 @@ def starting_part(root: Path) -> str:
     machine = found["machine"]
     what = f"engines of {found['model']}, {machine['cpu']}, {machine['cores']} cores"
     return table((what, "measured", "every start"), rows)
+
+
+def policies_over_peer(figures: Mapping[str, float]) -> dict[str, float]:
+    """By figure, requests per second of each policy on W1 over the peer's."""
+    return matched_over_peer(figures, "(w1_.*_requests_per_s)")
+
+
+def matched_over_peer(figures: Mapping[str, float], pattern: str) -> dict[str, float]:
+    """Figures whose name matches, over the peer's; nothing where there is none of the peer."""
+    peer, found = figures.get(PEER), ((re.fullmatch(pattern, it), it) for it in figures)
+    return {match[1]: figures[name] / peer for match, name in found if match and peer}

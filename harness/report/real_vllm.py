@@ -6,7 +6,7 @@ from typing import Any
 
 import pandas as pd
 
-from harness.fidelity.agreement import Word, bias_text, counts_text, pooled_bias, word_for
+from harness.report.agreement import Word, bias_text, counts_text, pooled_bias, word_for
 from harness.report.markdown import read_json, table
 from harness.report.served import served_headline
 

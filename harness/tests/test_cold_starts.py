@@ -2,7 +2,7 @@
 
 import pytest
 
-from harness.fidelity.cold_starts import main
+from harness.tools.fidelity.cold_starts import main
 
 
 def test_a_missing_daemon_is_one_sentence(capsys: pytest.CaptureFixture[str]) -> None:

@@ -194,14 +194,14 @@ def _made(folder: Path, target: str, script: str, **variables: str) -> list[str]
 def test_on_a_gpu_the_first_interpreter_with_vllm_is_taken(copied: Path, name: str) -> None:
     script = 'if [ "$1" = -c ]; then [ $name = "$HAS" ]; else echo $name "$@"; fi'
     ran = _made(copied, "smoke-gpu", script, HAS=name)
-    assert ran == [f"{name} -m harness.fidelity.smoke_gpu"]
+    assert ran == [f"{name} -m harness.tools.fidelity.smoke_gpu"]
 
 
 @pytest.mark.parametrize("status", ["3", "0"])
 def test_vllm_is_installed_where_there_is_a_gpu(copied: Path, status: str) -> None:
     script = '[ "$1" = -c ] && exit 1; echo $name "$@"; case "$*" in *--look) exit "$LOOKS"; esac'
     ran = _made(copied, "smoke-gpu", script, LOOKS=status)
-    smoke = "python -m harness.fidelity.smoke_gpu"
+    smoke = "python -m harness.tools.fidelity.smoke_gpu"
     install = "pip install --quiet --require-hashes -r requirements/vllm-gpu.txt"
     assert ran == [f"{smoke} --look", *([] if status == "3" else [install, smoke])]
 

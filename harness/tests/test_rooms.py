@@ -17,14 +17,13 @@ from harness.tests.support.sources import (
     relative,
 )
 
-CONFIG = "harness.config"
-"""Paths, input files, objects from YAML nodes: any room may import it, it imports none."""
+CONFIG, TOOLS = "harness.config", "harness.tools"
+"""What any room may import (paths, input files, objects from YAML nodes), and what none may."""
 
 ROOMS: dict[str, set[str]] = {
     CONFIG: set(),
     "harness.interface": set(),
     "harness.costs": {"harness.interface"},
-    "harness.fitting": {"harness.interface", "harness.costs"},
     "harness.predictors": {"harness.interface", "harness.costs"},
     # The tables of lengths are what a length predictor samples from.
     "harness.workloads": {"harness.interface", "harness.costs", "harness.predictors.ecdf"},
@@ -46,7 +45,6 @@ ROOMS: dict[str, set[str]] = {
     "harness.runs": {
         "harness.interface",
         "harness.costs",
-        "harness.fitting",
         "harness.predictors",
         "harness.workloads",
         "harness.engines",
@@ -105,17 +103,13 @@ OF_A_PAPER = re.compile(r"systems\.\w+\.(claims|effects|facts|measures)$")
 
 TOP = {
     "harness.api",
-    "harness.training",
-    "harness.verify",
-    "harness.fidelity",
-    "harness.benchmarks",
-    "harness.calibrate",
     "harness.compare",
     "harness.rank",
     "harness.report",
     "harness.reproduce",
     "harness.results",
     "harness.run",
+    "harness.tools",
     "harness.why",
 }
 """Rooms that may import anything: why to believe a result, and what a person sees of it."""
@@ -186,6 +180,17 @@ def test_a_room_imports_only_what_stands_below_it() -> None:
 )
 def test_floors_are_as_told(room: str, module: str, answer: bool) -> None:
     assert may_import(room, module) is answer
+
+
+def test_nothing_imports_the_tools() -> None:
+    """No run and no page needs them; they may import anything."""
+    found = [
+        f"{relative(path)} imports {module}"
+        for path in MECHANISM_AND_PLOTS
+        for module in sorted(own_imports(path))
+        if room_of(module) == TOOLS != room_of(module_of(path))
+    ]
+    assert not found, "\n".join(found)
 
 
 def test_no_file_imports_itself_through_others() -> None:

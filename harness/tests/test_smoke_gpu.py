@@ -9,8 +9,8 @@ from harness import run
 from harness.config.paths import ROOT
 from harness.costs.local_hardware import called, known_gpu
 from harness.costs.model_facts import load_models
-from harness.fidelity import smoke_gpu
 from harness.tests.support.configured import composed
+from harness.tools.fidelity import smoke_gpu
 
 
 def test_names_of_drivers_are_recognised() -> None:
@@ -63,10 +63,10 @@ def test_a_gpu_of_no_list_is_measured_served_and_compared(
 ) -> None:
     """In this process: each of the three commands would import vLLM on its own."""
     pytest.importorskip("vllm", reason="vLLM is not installed: make setup-vllm")
-    from harness.calibrate.__main__ import main as calibrate
-    from harness.fidelity.real_engine import main as compare
+    from harness.tools.calibrate.__main__ import main as calibrate
+    from harness.tools.fidelity.real_engine import main as compare
 
-    commands = {"harness.calibrate": calibrate, "harness.fidelity.real_engine": compare}
+    commands = {"harness.tools.calibrate": calibrate, "harness.tools.fidelity.real_engine": compare}
 
     def run_here(command: list[str], **_: Any) -> SimpleNamespace:
         if command[1] == "-m":

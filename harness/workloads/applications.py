@@ -248,7 +248,7 @@ _Steps = tuple[tuple[_Calls, ...], ...]
 
 
 class _Runs(Schema):
-    """A file of recorded runs; `harness.fitting.applications` says what is in it."""
+    """A file of recorded runs; `harness.tools.fitting.applications` says what is in it."""
 
     kind: str
     source: str

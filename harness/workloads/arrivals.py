@@ -1,7 +1,8 @@
 """When requests arrive: made-up processes, and real ones at a wanted rate.
 
 Every class is named in a workload's `arrivals`. The real ones replay no trace; they follow tables
-derived from one (`harness.fitting.arrivals`, profiles/arrivals), whose docstrings say what is kept.
+derived from one (`harness.tools.fitting.arrivals`, profiles/arrivals), whose docstrings say what is
+kept.
 """
 
 import math

@@ -10,8 +10,8 @@ from harness.workloads.arrivals import Arrivals, Floats, Generator
 from harness.workloads.settings import require_positive
 
 CAPACITIES = PROFILES / "capacity"
-"""A table for each scenario of backlogs, written by `python -m harness.benchmarks.capacity`, whose
-docstring says what capacity is."""
+"""A table for each scenario of backlogs, written by `python -m harness.tools.benchmarks.capacity`,
+whose docstring says what capacity is."""
 
 
 class AtLoad:
@@ -58,5 +58,5 @@ def capacity_per_s(table: str, setting: Mapping[str, object]) -> float:
     place = ", ".join(f"{key} {value}" for key, value in setting.items() if value is not None)
     raise ValueError(
         f"the capacity of {place} was not measured: add it to the scenario {table} and run "
-        f"python -m harness.benchmarks.capacity {table}"
+        f"python -m harness.tools.benchmarks.capacity {table}"
     )

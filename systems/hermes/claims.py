@@ -537,7 +537,7 @@ paper.untested(
     quote="the typical warm-up time of a series of backend contents, which are up to 18x of the "
     "inference time of a typical inference task",
     because="needs hardware",
-    note="its server's seconds (containers here: `harness.fidelity.cold_starts`)",
+    note="its server's seconds (containers here: `harness.tools.fidelity.cold_starts`)",
 )
 paper.untested(
     "fig3.stability",

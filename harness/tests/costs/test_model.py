@@ -16,8 +16,8 @@ from harness.costs.model import PARTS, ProfileCosts
 from harness.costs.model_facts import load_models
 from harness.costs.profiles import NOTHING_RECEIVED, Received, read_profiles
 from harness.costs.uncertainty import DrawnCosts
-from harness.fidelity.lines import sources
 from harness.interface.entities import ServiceId, Work
+from harness.tools.fidelity.lines import sources
 
 (SHARED,) = sources()["shares"]  # the folder of what was measured on shares of the SMs
 VICUNA = ServiceId("vicuna-13b-v1.5")

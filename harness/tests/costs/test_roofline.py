@@ -18,7 +18,7 @@ from harness.costs.roofline import (
     roofline_profile,
     touched_bytes,
 )
-from harness.fitting.roofline import batch_seconds, calibrate
+from harness.tools.fitting.roofline import batch_seconds, calibrate
 
 FOLDER = PROFILES / "a100_80g_vllm_0_3"
 CALIBRATION = read_calibration(FOLDER)

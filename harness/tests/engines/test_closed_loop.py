@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from baselines.fcfs import Fcfs
 from baselines.round_robin import RoundRobin
-from harness.benchmarks.moving_policies import Ordered
 from harness.engines.recorder import Recorder
 from harness.engines.simulator.loop import Simulator
 from harness.interface.decisions import Decision, PriorityOrder
@@ -41,6 +40,7 @@ from harness.tests.support.serving import (
     serve,
     workload,
 )
+from harness.tools.benchmarks.moving_policies import Ordered
 from harness.workloads.arrivals import ClosedLoop
 from harness.workloads.together import together
 from harness.workloads.workload import Workload

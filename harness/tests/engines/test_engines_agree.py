@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 
 from baselines.fcfs import Fcfs
 from baselines.round_robin import RoundRobin
-from harness.benchmarks.moving_policies import Ordered, allocating, moving, moving_every_token
 from harness.config.build import build
 from harness.config.yaml_files import policy_files, read_policy
 from harness.engines.engine import Engine
@@ -40,6 +39,7 @@ from harness.tests.support.serving import (
     rule,
     workload,
 )
+from harness.tools.benchmarks.moving_policies import Ordered, allocating, moving, moving_every_token
 from harness.workloads.prefixes import Prefixes
 from harness.workloads.workload import Workload
 

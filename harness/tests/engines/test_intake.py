@@ -8,7 +8,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from baselines.fcfs import Fcfs
-from harness.benchmarks.moving_policies import OrderedByPrediction, predicted_tokens
 from harness.engines.recorder import Recorder
 from harness.interface.decisions import Deployment, PriorityOrder
 from harness.interface.load_order import LoadOrder
@@ -28,6 +27,7 @@ from harness.tests.support.serving import (
     serve,
     workload,
 )
+from harness.tools.benchmarks.moving_policies import OrderedByPrediction, predicted_tokens
 from harness.workloads.workload import Workload
 
 CHUNKS = rule(chunked_prefill=True)

@@ -20,7 +20,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from baselines.fcfs import Fcfs
-from harness.benchmarks.speed import policies
 from harness.config.build import build
 from harness.config.paths import ROOT
 from harness.config.yaml_files import policy_files, read_policy
@@ -34,7 +33,8 @@ from harness.interface.views import GroupView
 from harness.tests.support.files import offered_to_all
 from harness.tests.support.loads import Load, loads
 from harness.tests.support.serving import SERVICE, LinearCosts, cluster, rule, serve, workload
-from harness.verify.estimates import area_under_number_s
+from harness.tools.benchmarks.speed import policies
+from harness.tools.verify.estimates import area_under_number_s
 from harness.workloads.workload import Workload
 
 RULES = {

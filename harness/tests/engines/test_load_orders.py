@@ -10,14 +10,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from baselines.fcfs import Fcfs
-from harness.benchmarks.moving_policies import (
-    Ordered,
-    OrderedByPrediction,
-    allocating,
-    moving,
-    predicted_tokens,
-    static,
-)
 from harness.engines.recorder import Recorder
 from harness.interface.decisions import Decision, Displaced, PriorityOrder
 from harness.interface.events import Arrived, Event
@@ -42,6 +34,14 @@ from harness.tests.support.serving import (
     rule,
     serve,
     workload,
+)
+from harness.tools.benchmarks.moving_policies import (
+    Ordered,
+    OrderedByPrediction,
+    allocating,
+    moving,
+    predicted_tokens,
+    static,
 )
 from harness.workloads.workload import Workload
 

@@ -5,19 +5,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.benchmarks.moving_policies import (
-    Ordered,
-    OrderedByPrediction,
-    attained_quanta,
-    attained_seconds,
-    attained_tokens,
-    doubling_budget_s,
-    predicted_tokens,
-    queue_of_five,
-    queue_of_five_s,
-    remaining_tokens,
-    to_the_predicted_end,
-)
 from harness.engines.recorder import Recorder
 from harness.engines.state import LOG_COLUMNS
 from harness.interface.decisions import (
@@ -39,6 +26,19 @@ from harness.tests.support.serving import (
     rule,
     serve,
     workload,
+)
+from harness.tools.benchmarks.moving_policies import (
+    Ordered,
+    OrderedByPrediction,
+    attained_quanta,
+    attained_seconds,
+    attained_tokens,
+    doubling_budget_s,
+    predicted_tokens,
+    queue_of_five,
+    queue_of_five_s,
+    remaining_tokens,
+    to_the_predicted_end,
 )
 
 

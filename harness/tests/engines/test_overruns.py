@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.benchmarks.moving_policies import LearntAllocation, Ordered
 from harness.engines.recorder import Recorder
 from harness.interface.decisions import ContinuousBatching, Displaced, PriorityOrder
 from harness.interface.entities import GroupId, RequestId
@@ -23,6 +22,7 @@ from harness.tests.support.serving import (
     serve,
     workload,
 )
+from harness.tools.benchmarks.moving_policies import LearntAllocation, Ordered
 
 
 @pytest.mark.parametrize("displaces", [None, *Displaced])

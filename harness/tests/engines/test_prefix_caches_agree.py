@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from baselines.fcfs import Fcfs
 from baselines.round_robin import RoundRobin
-from harness.benchmarks.moving_policies import DraftFcfs, Ordered
 from harness.engines.recorder import Recorder
 from harness.engines.simulator.loop import Simulator
 from harness.interface.decisions import Displaced, PriorityOrder
@@ -18,6 +17,7 @@ from harness.interface.policies import SchedulingPolicy, System
 from harness.tests.support.batches import assert_same, watched
 from harness.tests.support.prefixes import alike
 from harness.tests.support.serving import SERVICE, Everywhere, LinearCosts, cluster, rule
+from harness.tools.benchmarks.moving_policies import DraftFcfs, Ordered
 
 pytest.importorskip("vllm", reason="vLLM is not installed: make setup-vllm")
 pytestmark = pytest.mark.vllm

@@ -10,7 +10,6 @@ import pandas as pd
 import pytest
 
 from baselines.round_robin import RoundRobin
-from harness.benchmarks.moving_policies import Ordered, attained_seconds
 from harness.config.build import build
 from harness.config.yaml_files import policy_files, read_policy
 from harness.engines.engine import Engine
@@ -23,6 +22,7 @@ from harness.tests.support.batches import Step, assert_same, watched
 from harness.tests.support.files import offered_to_all
 from harness.tests.support.serving import LinearCosts, TwoSizes, cluster, rule, workload
 from harness.tests.support.shared import LeastServed, Together
+from harness.tools.benchmarks.moving_policies import Ordered, attained_seconds
 from harness.workloads.workload import Workload
 
 pytest.importorskip("vllm", reason="vLLM is not installed: make setup-vllm")

@@ -24,7 +24,7 @@ from harness.interface.views import GroupView
 from harness.predictors.oracle import Oracle
 from harness.tests.support.files import name_of, offered_to_all, read_nodes
 from harness.tests.support.serving import LinearCosts, cluster, serve, workload
-from harness.verify.queues import ShortestRemaining
+from harness.tools.verify.queues import ShortestRemaining
 
 POLICIES = policy_files()
 UPSETTING: frozenset[type[Event]] = frozenset({Arrived, Moved, Predicted, Finished})

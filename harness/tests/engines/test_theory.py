@@ -9,17 +9,17 @@ import pytest
 from scipy.integrate import dblquad, quad
 
 from harness.engines.recorder import Recorder
-from harness.verify import queues as closed_forms
-from harness.verify.__main__ import QUICK, queues
-from harness.verify.estimates import run_means, verify
-from harness.verify.queues import (
+from harness.tools.verify import queues as closed_forms
+from harness.tools.verify.__main__ import QUICK, queues
+from harness.tools.verify.estimates import run_means, verify
+from harness.tools.verify.queues import (
     Discipline,
     Queue,
     erlang_c,
     pollaczek_khinchine_wait_s,
     shortest_remaining_response_s,
 )
-from harness.verify.samples import Law, Sample, draw_s, draw_sample, second_moment_s2
+from harness.tools.verify.samples import Law, Sample, draw_s, draw_sample, second_moment_s2
 
 MM1 = Queue(discipline=Discipline.FIRST_COME, law=Law.EXPONENTIAL, load=0.8)
 SMALL = replace(QUICK, recursion_runs=60, engine_requests=200)

@@ -13,7 +13,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from baselines.fcfs import Fcfs
-from harness.benchmarks.moving_policies import Ordered, attained_quanta, queue_of_five
 from harness.engines.recorder import Recorder
 from harness.engines.state import LOG_COLUMNS
 from harness.interface.decisions import Decision, Displaced, PriorityOrder, StaticBatching
@@ -24,6 +23,7 @@ from harness.interface.views import GroupView
 from harness.tests.support.loads import Load, loads
 from harness.tests.support.policies import RULES, Paused, Reserving, Srpt, SteadyFcfs
 from harness.tests.support.serving import LinearCosts, serve, workload
+from harness.tools.benchmarks.moving_policies import Ordered, attained_quanta, queue_of_five
 
 STATIC = StaticBatching(max_num_seqs=4, max_wait_s=0.05, refills=False, pads_prompts=False)
 POLICIES: dict[str, Callable[[], SchedulingPolicy]] = {

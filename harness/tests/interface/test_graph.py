@@ -9,7 +9,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from baselines.fcfs import Fcfs
-from harness.benchmarks.moving_policies import Ordered
 from harness.engines.recorder import Recorder
 from harness.interface.decisions import ContinuousBatching, PriorityOrder
 from harness.interface.events import Arrived
@@ -27,6 +26,7 @@ from harness.tests.support.serving import (
     serve,
     workload,
 )
+from harness.tools.benchmarks.moving_policies import Ordered
 from harness.workloads.workload import Workload
 
 

@@ -2,7 +2,6 @@
 
 import numpy as np
 
-from harness.benchmarks.moving_policies import doubling_budget_s
 from harness.interface.decisions import Displaced, PriorityOrder
 from harness.interface.entities import ServiceId
 from harness.interface.load_order import LoadOrder
@@ -10,6 +9,7 @@ from harness.planning.components import ComponentForecaster, components
 from harness.planning.forecast import ForecastGroup, GroupForecaster, Window
 from harness.runs.building import window_of
 from harness.tests.support.serving import UnevenCosts, rule, workload
+from harness.tools.benchmarks.moving_policies import doubling_budget_s
 
 NAMES = [ServiceId(f"m{at}") for at in range(5)]
 

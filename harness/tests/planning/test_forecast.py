@@ -9,15 +9,6 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from baselines.round_robin import RoundRobin
-from harness.benchmarks.moving_policies import (
-    Ordered,
-    attained_quanta,
-    doubling_budget_s,
-    predicted_tokens,
-    remaining_tokens,
-)
-from harness.benchmarks.shared_groups import Unchanged
-from harness.benchmarks.speed import kinds
 from harness.interface.decisions import Deployment, Displaced, PriorityOrder
 from harness.interface.entities import (
     GpuId,
@@ -44,6 +35,15 @@ from harness.tests.support.serving import (
     serve,
     workload,
 )
+from harness.tools.benchmarks.moving_policies import (
+    Ordered,
+    attained_quanta,
+    doubling_budget_s,
+    predicted_tokens,
+    remaining_tokens,
+)
+from harness.tools.benchmarks.shared_groups import Unchanged
+from harness.tools.benchmarks.speed import kinds
 from harness.workloads.workload import Workload
 
 TOKENS = 65536

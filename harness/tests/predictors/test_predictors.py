@@ -8,13 +8,13 @@ import pytest
 from scipy.stats import spearmanr
 
 from harness.config.paths import PROFILES
-from harness.fitting.lengths import class_table, predictor_files
-from harness.fitting.stored import as_text
 from harness.interface.policies import LengthPredictor
 from harness.predictors.empirical import Empirical
 from harness.predictors.noisy import Noisy
 from harness.tests.support.data import DATA
 from harness.tests.support.serving import workload
+from harness.tools.fitting.lengths import class_table, predictor_files
+from harness.tools.fitting.stored import as_text
 from harness.workloads.workload import Workload
 
 BOUNDS = [42, 141, 294, 503]

@@ -23,7 +23,7 @@ from harness.predictors.proxy_heads import (  # noqa: E402
 )
 from harness.predictors.proxy_model import ProxyModel, ids_of, load, padded, save, states_of  # noqa: E402  # noqa: E402
 from harness.tests.support.serving import serve, workload  # noqa: E402
-from harness.training.bases import base_of, scratch  # noqa: E402
+from harness.tools.training.bases import base_of, scratch  # noqa: E402
 from harness.workloads.workload import Workload  # noqa: E402
 
 WORDS = [f"w{i}" for i in range(60)]

@@ -5,9 +5,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from harness.fitting.arrivals import arrival_files, dispersion, weibull_shape
-from harness.fitting.stored import as_text
 from harness.tests.support.data import DATA, needs_data
+from harness.tools.fitting.arrivals import arrival_files, dispersion, weibull_shape
+from harness.tools.fitting.stored import as_text
 from harness.workloads.arrivals import (
     TABLES,
     Arrivals,

@@ -5,10 +5,10 @@ import pytest
 from scipy.stats import spearmanr
 
 from harness.config.paths import ROOT
-from harness.fitting.pairs import pair_files
-from harness.fitting.stored import as_text
 from harness.tests.support.configured import cells_of
 from harness.tests.support.data import DATA, needs_data
+from harness.tools.fitting.pairs import pair_files
+from harness.tools.fitting.stored import as_text
 from harness.workloads.arrivals import AtOnce, Gamma
 from harness.workloads.chats import Chats
 from harness.workloads.lengths import PAIRS, Drawn, Lengths, Paired

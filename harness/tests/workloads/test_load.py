@@ -34,7 +34,7 @@ def test_the_rate_is_the_load_times_the_capacity() -> None:
 
 
 def test_a_capacity_that_was_not_measured_is_named_with_the_command() -> None:
-    said = r"^the capacity of model m, max_num_seqs 5 was not measured: .*harness.benchmarks.capa"
+    said = r"^the capacity of model m, max_num_seqs 5 was not measured: .*tools.benchmarks.capa"
     with pytest.raises(ValueError, match=said):
         capacity_per_s("backlogs", {**SETTING, "max_num_seqs": 5})
     with pytest.raises(ValueError, match=r"No table of capacities is called 'backlog'"):

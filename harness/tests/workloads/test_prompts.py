@@ -9,10 +9,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from harness.fitting.lengths import tokens_per_word, words_file
-from harness.fitting.stored import as_text
 from harness.predictors.ecdf import LENGTHS
 from harness.tests.support.data import DATA
+from harness.tools.fitting.lengths import tokens_per_word, words_file
+from harness.tools.fitting.stored import as_text
 from harness.workloads.prompts import Prompts, PromptSource
 from harness.workloads.row_files import read_rows
 

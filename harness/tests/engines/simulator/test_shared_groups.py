@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from baselines.fastserve import FastServe
 from baselines.fcfs import Fcfs
 from baselines.service_round_robin import ServiceRoundRobin
-from harness.benchmarks.moving_policies import Ordered, attained_seconds, attained_tokens
 from harness.engines.ask import refuse_shared_groups
 from harness.engines.recorder import GpuUse, Recorder
 from harness.interface.checks import IllegalDecision
@@ -50,6 +49,7 @@ from harness.tests.support.shared import (
     of_services,
     served,
 )
+from harness.tools.benchmarks.moving_policies import Ordered, attained_seconds, attained_tokens
 from harness.workloads.workload import Workload
 from systems.seallm.doubling_budget import DoublingBudget
 

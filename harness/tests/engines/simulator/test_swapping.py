@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.benchmarks.moving_policies import Ordered, attained_quanta
 from harness.engines.simulator.host_memory import HostMemory
 from harness.interface.checks import IllegalDecision
 from harness.interface.decisions import (
@@ -26,6 +25,7 @@ from harness.runs.metrics import request_figures
 from harness.tests.support.loads import Load, assert_same_times, loads
 from harness.tests.support.policies import RULES, Scripted
 from harness.tests.support.serving import FlatCosts, LinearCosts, rule, serve, workload
+from harness.tools.benchmarks.moving_policies import Ordered, attained_quanta
 
 R0, R1 = RequestId(0), RequestId(1)
 SWAP = PreemptionMode.SWAP

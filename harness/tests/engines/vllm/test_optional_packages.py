@@ -13,7 +13,7 @@ pytestmark = [pytest.mark.vllm, pytest.mark.slow]
 WITHOUT = """
 import sys
 sys.modules |= dict.fromkeys(("ray", "docker", "wandb", "datasets"))
-import harness.fidelity.lease
+import harness.tools.fidelity.lease
 from harness.run import composed, matrix_of
 with composed("engine=vllm", "hardware=cpu", "workload.model=tiny", "tracking=none") as config:
     matrix = matrix_of(config)

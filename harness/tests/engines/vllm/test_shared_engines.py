@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from baselines.round_robin import RoundRobin
-from harness.benchmarks.moving_policies import Ordered
 from harness.engines.recorder import Recorder
 from harness.engines.simulator.loop import Simulator
 from harness.interface.decisions import Displaced, PriorityOrder
@@ -21,6 +20,7 @@ from harness.interface.tables import Floats, RequestTable
 from harness.tests.support.batches import assert_same, watched
 from harness.tests.support.serving import Everywhere, LinearCosts, cluster, rule, workload
 from harness.tests.support.shared import SHARED, LeastServed, Together
+from harness.tools.benchmarks.moving_policies import Ordered
 from harness.workloads.workload import Workload
 
 pytest.importorskip("vllm", reason="vLLM is not installed: make setup-vllm")
