@@ -34,9 +34,9 @@ from harness.config.paths import ROOT
 from harness.config.yaml_files import read_choice
 from harness.costs.model_facts import unknown_name
 from harness.report.comparison import BETTER_HIGH, JUDGED, Comparison, shown, written
-from harness.runs.backlog import served_per_s
 from harness.runs.cells import Cell
 from harness.runs.compare import served_of
+from harness.runs.gpu_time import served_per_s
 from harness.runs.limits import limits_of
 from harness.runs.published import RESULTS
 from harness.runs.record import NOTES

@@ -32,7 +32,7 @@ from harness.config.paths import ROOT
 from harness.config.trust import TRUSTED_PACKAGES
 from harness.config.yaml_files import FURTHER_POLICY, read_yaml
 from harness.report.league import LOADS, OF_APPLICATIONS, OF_REQUESTS, league
-from harness.runs.table import FIGURES
+from harness.runs.figures import header_of
 
 TESTS = ("test_every_policy.py", "test_invariants.py", "test_engines_agree.py")
 """Of harness/tests/engines: what holds for every policy."""
@@ -121,7 +121,7 @@ def shown(found: pd.DataFrame, name: str, console: Console) -> None:
         own = rows[rows["policy"] == name]
         first = f"{int((own['rank'] == 1).sum())} of {len(own)}"
         best = f"{medians.iloc[0]:+.0%} ({medians.index[0]})"
-        table.add_row(FIGURES[str(figure)], f"{medians[name]:+.0%}", best, first)
+        table.add_row(header_of(str(figure)), f"{medians[name]:+.0%}", best, first)
     console.print(table)
 
 

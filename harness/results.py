@@ -31,11 +31,11 @@ from harness.runs.compare import (
     scenario_runs,
     selection,
 )
+from harness.runs.figures import FIGURES
 from harness.runs.limits import unlike_limits
 from harness.runs.published import RESULTS
 from harness.runs.record import damage_of, read_summaries
 from harness.runs.stats import Estimate
-from harness.runs.table import FIGURES
 from harness.runs.trace_intervals import BLOCK, KEY
 
 
@@ -104,7 +104,9 @@ def compare(given: argparse.Namespace) -> int:
     )
     known = [name for name in map(str, numbers) if not name.startswith("config.")]
     figures = given.figures or [
-        name for name in FIGURES if name in known and one[name].notna().any()
+        name
+        for name, figure in FIGURES.items()
+        if figure.header and name in known and one[name].notna().any()
     ]
     if absent := [name for name in figures if name not in known]:
         raise ValueError(unknown_name("figure of both", absent[0], dict.fromkeys(known)))

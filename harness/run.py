@@ -78,8 +78,8 @@ from harness.runs.cell_lists import as_it_stands, write_cells
 from harness.runs.composed_cells import Matrix, as_plain
 from harness.runs.config import KEYS, RunConfig
 from harness.runs.ending import by_sigterm, terminate
+from harness.runs.figures import check_shown
 from harness.runs.limits import loose_limits
-from harness.runs.metrics import check_shown
 from harness.runs.progress import Progress
 from harness.runs.record import RecordError, read_summaries
 from harness.runs.sweep import Cluster, Sweep

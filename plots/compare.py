@@ -4,7 +4,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from harness.runs.table import FIGURES
+from harness.runs.figures import header_of
 from plots import style
 
 SHOWN = ("slo_attainment", "goodput_per_s")
@@ -29,7 +29,7 @@ def plot(figures: pd.DataFrame, reference: str, own_load: float, about: str) -> 
     named = _named(figures, reference, shown[0])
     for axes, name in zip(figure.subplots(1, 2), shown, strict=True):
         _panel(axes, figures[figures["figure"] == name], named, own_load)
-        axes.set_title(FIGURES[name], loc="left", fontsize=12)
+        axes.set_title(header_of(name), loc="left", fontsize=12)
         axes.set_xlabel(f"load, as a share of what {reference} serves")
     handles, labels = figure.axes[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside upper center", ncols=4, fontsize=10)

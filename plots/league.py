@@ -5,7 +5,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from harness.runs.table import FIGURES
+from harness.runs.figures import header_of
 from plots import style
 
 DRAWN = (("jct_s_mean", "ttft_s_p99"), ("act_s_mean", "act_s_p95"))
@@ -25,7 +25,7 @@ def plot(found: pd.DataFrame, about: str) -> Figure:
         order = rows.groupby("policy")["regret"].median().sort_values().index
         for axes, name in zip(grid[:, column], names, strict=True):
             _map(axes, rows[rows["figure"] == name], [str(policy) for policy in order])
-            axes.set_title(f"{FIGURES[name]}: % worse than the best", loc="left", fontsize=11)
+            axes.set_title(f"{header_of(name)}: % worse than the best", loc="left", fontsize=11)
     style.add_footer(
         figure,
         f"{about[0].upper()}{about[1:]}. A dot: no policy is better beyond noise. Columns: shares "

@@ -39,8 +39,8 @@ from harness.config.paths import ROOT
 from harness.config.yaml_files import read_yaml
 from harness.costs.model_facts import unknown_name
 from harness.runs.cell_lists import ScenarioCells, column_of, read_cells
+from harness.runs.figures import FIGURES
 from harness.runs.matrix import places
-from harness.runs.metrics import FIGURES
 
 LIKE_FOR_ALL = ("workload", "hardware", "slo")
 """What a variation changes for every system, by the first part of its key."""

@@ -12,6 +12,7 @@ import os
 from collections.abc import Iterable, Mapping
 from functools import cache
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from harness.config.paths import ROOT
@@ -54,6 +55,40 @@ READ: dict[str, set[str]] = {}
 """Every version of a file that this process has read, by name, in the order of the first reads."""
 
 
+PARTED: set[str] = set()
+"""Files that hold entries of many models or GPUs, of which a cell names those that it goes by."""
+
+
+def parted(path: Path, rows: Mapping[str, object] = MappingProxyType({})) -> None:
+    """A file that was read is parted: a cell need not name it whole, but its rows or none.
+
+    `rows` are entries of a JSON file by name; of each is remembered what was read.
+    """
+    name = name_of(path)
+    PARTED.add(name)
+    for row, content in rows.items():
+        READ.setdefault(f"{name}{ROW}{row}", set()).add(_of_json(content))
+
+
+def rows(path: Path, names: Iterable[str]) -> dict[str, str]:
+    """sha256 of entries of a JSON file, as they are now, by `FILE#ENTRY`. OSError and KeyError."""
+    content = _content(str(path), _version(path))
+    return {f"{name_of(path)}{ROW}{name}": _of_json(content[name]) for name in names}
+
+
+ROW = "#"
+"""Between the name of a file and that of an entry in it."""
+
+
+def _of_json(content: object) -> str:
+    return _sha256(json.dumps(content, sort_keys=True).encode())
+
+
+@cache
+def _content(path: str, _: tuple[int, int, int, int]) -> Any:
+    return json.loads(Path(path).read_bytes())
+
+
 def read(path: Path) -> bytes:
     """The bytes of a file, remembered as read. Raises OSError."""
     if path.is_fifo():
@@ -70,8 +105,13 @@ def read_json(path: Path) -> Any:
 
 def sha256(path: Path | str) -> str:
     """Of the file as it is now; hashed again only where it has been written since. OSError."""
+    return _hashed(str(path), _version(path))
+
+
+def _version(path: Path | str) -> tuple[int, int, int, int]:
+    """Changes whenever a file is written. Raises OSError."""
     stat = os.stat(path)
-    return _hashed(str(path), (stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns, stat.st_ino))
+    return stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns, stat.st_ino
 
 
 @cache
@@ -99,6 +139,15 @@ def changed(files: Mapping[str, str]) -> list[str]:
 def _is_still(name: str, digest: str) -> bool:
     # Called for every source file of a cell, before and after it is computed.
     try:
-        return READ.get(name, {digest}) == {digest} == {sha256(os.path.join(ROOT, name))}
-    except OSError:
+        return READ.get(name, {digest}) == {digest} == {_now(name)}
+    except (OSError, ValueError, KeyError):
         return False
+
+
+def _now(name: str) -> str:
+    """sha256 of a file, or of an entry in one, as it is on the disk."""
+    file, _, row = name.rpartition(ROW)
+    path = os.path.join(ROOT, name)
+    if not file or os.path.exists(path):
+        return sha256(path)
+    return rows(Path(ROOT, file), [row])[name]

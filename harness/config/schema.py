@@ -12,6 +12,7 @@ from typing import Annotated, Any, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
+from harness.config import inputs
 from harness.config.yaml_files import text_of
 
 STRICT = ConfigDict(strict=True, extra="forbid", frozen=True, allow_inf_nan=False)
@@ -51,6 +52,7 @@ def read_json(path: Path, shape: type[Shape]) -> Shape:
 def read_named(path: Path, shape: type[Shape]) -> Mapping[str, Shape]:
     """What a JSON file holds by name, each with its `name` in this shape. ValueError likewise."""
     raw = read_json(path, dict[str, dict[str, Any]])
+    inputs.parted(path, raw)
     named = {
         name: fits({"name": name, **facts}, shape, f"{path}: {name}") for name, facts in raw.items()
     }

@@ -5,7 +5,7 @@ A profile gives, per phase, component and coefficient, values at knots of the nu
 """
 
 import math
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -17,7 +17,7 @@ from harness.config import inputs
 from harness.config.paths import PROFILES
 from harness.costs.engine_kinds import ENGINES, PROFILE_ENGINE, EngineKind, engine_kind
 from harness.costs.forward import BLOCK_TOKENS, kernel_profile
-from harness.costs.gpu_facts import GPUS, GpuFacts, gpu_facts
+from harness.costs.gpu_facts import GPUS, OWN_FACTS, GpuFacts, gpu_facts, load_gpus
 from harness.costs.iteration import (
     MAX_REQUESTS,
     IterationTable,
@@ -33,6 +33,7 @@ from harness.costs.model_facts import (
     MODELS,
     WINDOW_AT_TOKENS,
     ModelFacts,
+    load_models,
     matrices_of,
     model_facts,
 )
@@ -44,6 +45,7 @@ from harness.costs.profiles import (
     Received,
     SmShares,
     calibration_path,
+    profile_paths,
     read_profiles,
     require_roofline,
     shares_of_shape,
@@ -164,15 +166,26 @@ class ProfileCosts:
         """Memory of one GPU, by the facts that the folder keeps or the list has."""
         return self._facts.memory_bytes
 
-    @property
-    def files(self) -> dict[str, str]:
-        """All that may be read, by name, with its sha256: profiles, roofline, kernels, facts."""
-        folders = [self._folder]
+    def files(self, models: Iterable[str]) -> dict[str, str]:
+        """What the costs of these models follow from, by name, with its sha256.
+
+        Profiles of the models and of those that stand in for them, roofline, kernels, and of the
+        lists of models and GPUs the entries of these.
+        """
+        names = {name for model in models for name in self._stand_ins(model)}
+        paths = profile_paths(self._folder)
+        files = [calibration_path(self._folder), *(paths[it] for it in names if it in paths)]
+        if (own_facts := self._folder / OWN_FACTS).is_file():
+            files.append(own_facts)
         if self.sm_share_profile is not None:
-            folders.append(PROFILES / self.sm_share_profile)
-        files = [MODELS, GPUS, calibration_path(self._folder)]
-        files += [file for each in folders for file in each.glob("*.json")]
-        return inputs.digests([*files, *self._engine_files()])
+            shares = profile_paths(PROFILES / self.sm_share_profile)
+            files += shares.values()
+            names |= shares.keys()
+        return {
+            **inputs.digests([*files, *self._engine_files()]),
+            **inputs.rows(MODELS, names & load_models().keys()),
+            **inputs.rows(GPUS, {self.gpu} & load_gpus().keys()),
+        }
 
     def _engine_files(self) -> list[Path]:
         """What the kind of engine reads."""
@@ -439,15 +452,19 @@ class ProfileCosts:
 
         For a model that is known by its config alone, those of models with equal matrices.
         """
+        for name in self._stand_ins(service):
+            profile = self._profiles.get((name, tensor_parallel))
+            if profile is not None and profile.gpu == self.gpu:
+                yield profile
+
+    def _stand_ins(self, service: str) -> list[str]:
+        """Models whose profiles may stand for the service, its own first."""
         own, facts = model_of(service), self._model(service)
         names = [own, facts.same_architecture_as]
         if is_config(own):
             matrices, known = matrices_of(facts), sorted({name for name, _ in self._profiles})
             names += [name for name in known if matrices_of(self._model(name)) == matrices]
-        for name in names:
-            profile = self._profiles.get((name, tensor_parallel))
-            if profile is not None and profile.gpu == self.gpu:
-                yield profile
+        return names
 
     def _iteration(self, service: str, tensor_parallel: int) -> Profile:
         key = model_of(service), tensor_parallel

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
+from harness.config import inputs
 from harness.config.paths import PROFILES
 from harness.config.schema import Count, NotNegative, Schema, Seconds, Tokens, one_of, read_json
 from harness.costs.gpu_facts import OWN_FACTS
@@ -257,6 +258,14 @@ def _require_no_time_back(place: str, entry: _Size) -> None:
 
 
 @cache
+def profile_paths(folder: Path) -> Mapping[str, Path]:
+    """The file of each model that a folder has a profile of."""
+    paths = (path for path in sorted(folder.glob("*.json")) if path.name != CALIBRATION)
+    read = {path: read_json(path, dict[str, Any]) for path in paths if path.name != OWN_FACTS}
+    return {str(raw["model"]): path for path, raw in read.items()}
+
+
+@cache
 def read_profiles(folder: Path) -> Mapping[tuple[str, int], Profile]:
     """All profiles of a folder by model and tensor-parallel size. ValueError if it is missing."""
     if not folder.is_dir():
@@ -265,6 +274,7 @@ def read_profiles(folder: Path) -> Mapping[tuple[str, int], Profile]:
     for path in sorted(folder.glob("*.json")):
         if path.name not in (CALIBRATION, OWN_FACTS):
             raw = read_json(path, _File).model_dump(exclude_unset=True)
+            inputs.parted(path)
             if raw["model"] not in load_models():
                 raise ValueError(f"{path}: {unknown_name('model', raw['model'], load_models())}")
             for size, entry in raw.pop("tensor_parallel").items():

@@ -5,7 +5,7 @@ systematic error, log-normal, whose median size is the median error of that prof
 on rows its fit had not seen. Errors that change from iteration to iteration average out.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from zlib import crc32
 
 import numpy as np
@@ -13,7 +13,6 @@ import numpy as np
 from harness.costs.model import ProfileCosts
 from harness.costs.scaled import ScaledCosts
 
-LEVEL = 0.95
 _MEDIAN_OF_NORMAL = 0.6744897501960817  # of |z| for a standard normal z
 
 
@@ -41,18 +40,3 @@ class DrawnCosts(ScaledCosts):
             for phase, z in zip(("prefill", "decode"), rng.standard_normal(2), strict=True)
         )
         return prefill, decode
-
-
-def intervals(draws: Sequence[Mapping[str, float]]) -> dict[str, dict[str, float]]:
-    """Per figure, the middle 95% over the draws; the extremes where draws are few."""
-    tail = (1 - LEVEL) / 2
-    return {
-        name: {
-            "low": float(np.nanquantile([draw[name] for draw in draws], tail, method="lower")),
-            "high": float(
-                np.nanquantile([draw[name] for draw in draws], 1 - tail, method="higher")
-            ),
-        }
-        for name in draws[0]
-        if np.isfinite([draw[name] for draw in draws]).any()
-    }

@@ -11,7 +11,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from harness.runs.table import FIGURES
+from harness.runs.figures import header_of
 from harness.runs.trace_intervals import ATTAINMENT
 
 JUDGED = (
@@ -60,7 +60,7 @@ def answer(found: Comparison) -> list[str]:
         word_ = _beats(found, row["load"], first) or f"no policy beyond {found.reference}"
         by_policy.setdefault(word_, []).append(f"{row['load']:.2f}")
     each = "; ".join(f"{name} at {', '.join(loads)}" for name, loads in by_policy.items())
-    return [*said, f"Best {FIGURES[first]} at other loads: {each}."]
+    return [*said, f"Best {header_of(first)} at other loads: {each}."]
 
 
 def _best(found: Comparison, load: float, figure: str) -> dict[str, str]:
@@ -79,7 +79,7 @@ def _beats(found: Comparison, load: float, figure: str) -> str | None:
 
 def _winner(found: Comparison, figure: str) -> str:
     """Which policy is best in a figure at the own rate, by how much, and how sure."""
-    name = FIGURES[figure]
+    name = header_of(figure)
     rows = found.figures[found.figures["load"] == found.own_load]
     rows = rows[rows["figure"] == figure].set_index("policy")
     best = _best(found, found.own_load, figure)
@@ -116,7 +116,7 @@ def shown(found: Comparison, console: Console) -> None:
     names = [name for name in JUDGED if (own["figure"] == name).any()]
     table = Table(box=box.SIMPLE_HEAD, title=f"at the trace's own rate, load {found.own_load:.2f}")
     headings = [it.replace("_", " ") for it in unlike]
-    for heading in ("policy", *headings, *(FIGURES[name] for name in names)):
+    for heading in ("policy", *headings, *(header_of(name) for name in names)):
         table.add_column(heading, justify="left" if heading == "policy" else "right")
     order = sorted(own["policy"].unique(), key=lambda name: name != found.reference)
     for policy in order:
@@ -146,7 +146,7 @@ def _best_table(found: Comparison, names: Sequence[str]) -> Table:
         table.add_column(heading)
     for name in names:
         cells = [_beats(found, load, name) or "-" for load in loads]
-        table.add_row(FIGURES[name], *("?" if it == NOT_TOLD else it for it in cells))
+        table.add_row(header_of(name), *("?" if it == NOT_TOLD else it for it in cells))
     return table
 
 

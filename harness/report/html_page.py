@@ -20,8 +20,8 @@ from harness.report.html_papers import Page, counts_of, paper_part, picture, pla
 from harness.report.html_runs import FACTS, runs_part
 from harness.report.league import LOADS, summary
 from harness.report.real_vllm import fidelity_headline_part
+from harness.runs.figures import header_of
 from harness.runs.published import write as write_file
-from harness.runs.table import FIGURES
 from harness.why import PARTS
 
 TEMPLATES = Path(__file__).parent / "page"
@@ -109,7 +109,7 @@ def _league_table(
     shown = summary(own, judged)
     return {
         "title": title,
-        "columns": [FIGURES.get(str(name), str(name)) for name in shown],
+        "columns": [header_of(str(name)) for name in shown],
         "rows": [
             (str(policy), *(None if isnan(value) else float(value) for value in values))
             for policy, *values in shown.itertuples(name=None)

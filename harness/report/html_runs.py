@@ -11,8 +11,9 @@ import pandas as pd
 from harness.config.hydra_words import word
 from harness.results import scenarios
 from harness.runs.compare import CHOSEN, SEED, scenario_runs
+from harness.runs.figures import header_of
 from harness.runs.record import Row, config_of, read_rows
-from harness.runs.table import FIGURES, basis
+from harness.runs.table import basis
 from harness.why import PARTS, parts
 
 RUNS, OF_SCENARIO, REQUESTS = 12, 3, 100
@@ -109,7 +110,7 @@ def run_of(folder: Path) -> Run:
         "started": str(row["started"])[:19].replace("T", " "),
         "config": (folder / "config.yaml").read_text(encoding="utf-8"),
         "figures": [
-            [FIGURES.get(name, name.replace("_", " ")), value]
+            [header_of(name), value]
             for name in SHOWN
             if isinstance(value := row.get(name), int | float)
         ],

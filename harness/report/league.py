@@ -24,9 +24,10 @@ from harness.config.hydra_words import word
 from harness.config.paths import PROFILES, ROOT
 from harness.costs.model_facts import model_facts
 from harness.report.markdown import table
+from harness.runs.figures import header_of
 from harness.runs.published import RESULTS
 from harness.runs.stats import paired_ratio
-from harness.runs.table import FIGURES, POLICY, basis
+from harness.runs.table import POLICY, basis
 
 MODEL = ROOT / "scenarios" / "models" / "llama-3.1-8b-16k" / "config.json"
 CONTEXT_TOKENS = 16_384
@@ -252,7 +253,7 @@ def _table(rows: pd.DataFrame, judged: Sequence[str]) -> str:
         (policy, f"{regret:+.0%}", f"{first:.0%}", *(_percent(value) for value in each))
         for policy, regret, first, *each in found.itertuples(name=None)
     ]
-    names = [FIGURES.get(str(name), str(name)) for name in found]
+    names = [header_of(str(name)) for name in found]
     return table(("policy", *names), lines)
 
 

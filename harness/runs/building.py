@@ -56,7 +56,6 @@ DETERMINES = (
     "record",
     "slo",
     "warm_up_s",
-    "uncertainty_draws",
 )
 """Top-level keys that a result depends on."""
 
@@ -151,8 +150,7 @@ def _cell(plain: Mapping[str, Any], place: Place, chosen: Mapping[str, str]) -> 
     true = _drawn(costs, hardware["cost_draw"], seed)
     past = _past(workload_factory, seed)
     shares = isinstance(workload_factory, SharesPrefixes) and workload_factory.shares_prefixes
-    serving = partial(_serving, plain, models, past, believed=costs, shares=shares)
-    engine, system = serving(true=true)
+    engine, system = _serving(plain, models, past, believed=costs, true=true, shares=shares)
     predictor_factory = _predictor_factory(plain["predictor"], system)
     determines = {key: plain[key] for key in DETERMINES}
     believed = length_files(models) if _plans(plain["system"]) else {}
@@ -175,7 +173,6 @@ def _cell(plain: Mapping[str, Any], place: Place, chosen: Mapping[str, str]) -> 
         seed=seed,
         keep_iterations=record["iterations"] or record["trace"],
         keep_trace=record["trace"],
-        drawn=tuple(serving(true=_drawn(costs, draw, seed)) for draw in _draws(plain)),
     )
 
 
@@ -342,11 +339,6 @@ def _serving(
     node = _engine_node(plain, built, shares=shares)
     engine: Engine = build(node, path="engine", offered={**offered, "costs": true}, kind=Engine)
     return engine, built
-
-
-def _draws(plain: Mapping[str, Any]) -> range:
-    """Numbers of the further runs with other costs."""
-    return range(1, plain["uncertainty_draws"] + 1)
 
 
 def _engine_node(plain: Mapping[str, Any], system: System, *, shares: bool) -> dict[str, Any]:

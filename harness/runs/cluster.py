@@ -26,7 +26,7 @@ from typing import Any
 
 from harness.config.paths import ROOT
 from harness.engines.ray_session import RayLost, joined_ray
-from harness.runs.cells import Cell, Computed
+from harness.runs.cells import Cell, Run
 from harness.runs.failures import Failure, attempt
 from harness.runs.pool_worker import begin, cores_here, run_pickled
 from harness.runs.source_files import targets
@@ -89,7 +89,7 @@ def _pooled(
 
     Returns the cells in flight when a worker died; empty where all cells have ended.
     """
-    running: dict[Future[Computed | Failure], Cell] = {}
+    running: dict[Future[Run | Failure], Cell] = {}
     with _pool(workers) as pool:
         while True:
             for cell in islice(cells, workers * each - len(running)):
@@ -107,7 +107,7 @@ def _pooled(
                 settle(running.pop(future), future.result())
 
 
-def _submitted(pool: ProcessPoolExecutor, cell: Cell) -> "Future[Computed | Failure]":
+def _submitted(pool: ProcessPoolExecutor, cell: Cell) -> "Future[Run | Failure]":
     """Hand a cell over; a worker that is started for it ignores Ctrl-C.
 
     A worker inherits the blocked signal. It would load the program's main module, and Hydra with
@@ -200,10 +200,10 @@ class _Tasks:
             self._running[asked] = cell
 
 
-def _answer(ray: Any, asked: Any) -> Computed | Failure:
+def _answer(ray: Any, asked: Any) -> Run | Failure:
     """What a cell gave. Raises RayLost."""
     try:
-        gave: Computed | Failure = ray.get(asked)
+        gave: Run | Failure = ray.get(asked)
     except ray.exceptions.LocalRayletDiedError as error:
         raise RayLost(f"Ray has ended: {error}") from None
     except ray.exceptions.RuntimeEnvSetupError as error:
@@ -229,7 +229,7 @@ def _slots(ray: Any, cell: Cell) -> dict[str, float]:
     return {"num_cpus": cpus, "num_gpus": float(asked.gpus)}
 
 
-def _attempt_here(cell: Cell, sent: tuple[str, ...]) -> Computed | Failure:
+def _attempt_here(cell: Cell, sent: tuple[str, ...]) -> Run | Failure:
     """The task. Files below what was sent are elsewhere here, others must be at their place."""
     files = {name: digest for name, digest in cell.named.files.items() if not _is_below(name, sent)}
     if lost := [name for name in files if Path(name).is_absolute() and not Path(name).is_file()]:

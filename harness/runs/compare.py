@@ -10,7 +10,8 @@ import numpy as np
 import pandas as pd
 
 from harness.costs.model_facts import unknown_name
-from harness.runs.record import read_summaries
+from harness.runs.figures import View
+from harness.runs.record import read_run, read_summaries
 from harness.runs.stats import Estimate, paired_ratio
 from harness.runs.trace_intervals import BLOCK, KEY, Served, contrast
 
@@ -162,7 +163,7 @@ def compared(one: pd.DataFrame, other: pd.DataFrame, figures: Sequence[str]) -> 
             positive = bool(((a > 0) & (b > 0)).all())
             ratio = paired_ratio(a, b) if positive else None
             if ratio is not None and requests is not None:
-                found = _over_blocks(pair, requests, figure) if same else None
+                found = _over_blocks(pair, figure) if same else None
                 ratio = found or Estimate(ratio.value, None, None, 1)
             shown = {"figure": figure, "A": a.mean(), "B": b.mean(), "A / B": ratio}
             lines.append({**named, **shown, "seeds": len(a), SAME: same})
@@ -227,23 +228,16 @@ def _of_traces(one: pd.Series, other: pd.Series) -> tuple[pd.DataFrame, pd.DataF
 
 def _over_blocks(
     runs: tuple[pd.Series, pd.Series],
-    requests: tuple[pd.DataFrame, pd.DataFrame],
     figure: str,
 ) -> Estimate | None:
     """The ratio of two runs of the same requests with an interval over blocks of their trace."""
-    above, below = (_counted(*it) for it in zip(runs, requests, strict=True))
+    above, below = map(served_of, runs)
     return contrast(above, below, figure).ratio
 
 
 def served_of(run: "pd.Series[Any]") -> Served:
     """The counted requests of a run, a row of `read_summaries`."""
-    return _counted(run, pd.read_parquet(Path(str(run["folder"])) / "requests.parquet"))
-
-
-def _counted(run: "pd.Series[Any]", requests: pd.DataFrame) -> Served:
-    begin_s = float(requests["arrival_s"].min()) + float(run.get("config.warm_up_s") or 0.0)
-    rows = requests[~(requests["arrival_s"] < begin_s)]
-    return Served.of(rows, begin_s=begin_s, horizon_s=float(run["inference_s"]))
+    return View(read_run(Path(str(run["folder"])))).served()
 
 
 def _is_the_difference(one: pd.DataFrame, other: pd.DataFrame, name: str) -> bool:

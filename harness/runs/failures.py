@@ -12,14 +12,15 @@ import traceback
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from harness.runs.cells import Cell, Computed, compute
+from harness.runs.cells import Cell, Run, compute
+from harness.runs.figures import summary_of
 from harness.runs.matrix import Place
 from harness.runs.record import RecordError, as_yaml
 from harness.runs.run_key import as_plain, run_id
@@ -66,13 +67,14 @@ class FailedCell:
         return axes or self.run
 
 
-def attempt(cell: Cell) -> Computed | Failure:
-    """What the cell gives, or why it gives nothing.
+def attempt(cell: Cell) -> Run | Failure:
+    """What the cell gives, with its figures, or why it gives nothing.
 
     A policy that leaves Python counts as failed too. Interrupts are let through.
     """
     try:
-        return compute(cell)
+        run = compute(cell)
+        return replace(run, figures=summary_of(run))
     except (Exception, SystemExit) as error:
         return Failure.of(error)
     finally:

@@ -36,7 +36,7 @@ def begin(parent: int) -> None:
 
 
 def run_pickled(cell: bytes) -> Any:
-    """What a pickled cell gives: `Computed` or `Failure`."""
+    """What a pickled cell gives: `Run` or `Failure`."""
     from harness.runs.failures import Failure, attempt
 
     try:

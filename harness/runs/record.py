@@ -3,15 +3,18 @@
 `results/<scenario>/<run>/` holds config.yaml (resolved), provenance.json, requests.parquet,
 gpu.parquet, of applications apps.parquet, units.parquet and, with backends, backends.parquet,
 iterations.parquet and trace.json (only where asked for), of measured engines engines.json (how each
-was configured) and, where it was asked, speed.parquet (how fast the machine was), summary.json and,
-written last, manifest.json with the sha256 of every file. `<run>` is a hash of what determines the
-result, so the same command finds its runs again and a changed one overwrites none.
+was configured) and, where it was asked, speed.parquet (how fast the machine was), facts.json (what
+figures need beside tables) and manifest.json with the sha256 of all these. `<run>` is a hash of
+what determines them, so the same command finds its runs again and a changed one overwrites none.
+summary.json has the figures, which are functions of the rest (`harness.runs.figures`): they are
+computed again where a figure has changed.
 """
 
 import json
 import re
-from collections.abc import Container, Mapping
-from functools import lru_cache
+from collections.abc import Container, Iterator, Mapping
+from contextlib import suppress
+from functools import cache, lru_cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -22,12 +25,17 @@ import pyarrow.parquet as pq
 import yaml
 
 from harness.config.inputs import sha256
-from harness.config.scratch import TEMPORARY
+from harness.config.scratch import TEMPORARY, write_whole
 from harness.config.yaml_files import DUMPER, Loader
+from harness.runs import figures
+from harness.runs.cells import Run
 from harness.runs.perfetto import write_trace
 from harness.runs.run_key import as_plain
+from harness.runs.source_files import sources_behind
 
-MANIFEST = "manifest.json"
+MANIFEST, SUMMARY = "manifest.json", "summary.json"
+PROGRAM = "program"
+"""Key of a summary: the digest of the program that has computed it."""
 
 _PARTS = re.compile(r"^(?=[^\s#-])", re.MULTILINE)
 """Between the keys at the top of what `as_yaml` writes."""
@@ -48,46 +56,77 @@ def is_finished(folder: Path) -> bool:
     return (folder / MANIFEST).is_file()
 
 
-def write_run(
-    folder: Path,
-    *,
-    config: Mapping[str, object],
-    provenance: Mapping[str, object],
-    requests: pd.DataFrame,
-    gpu: pd.DataFrame,
-    iterations: pd.DataFrame | None,
-    summary: Mapping[str, object],
-    apps: pd.DataFrame | None = None,
-    units: pd.DataFrame | None = None,
-    backends: pd.DataFrame | None = None,
-    speed: pd.DataFrame | None = None,
-    engines: Mapping[str, object] | None = None,
-    trace: bool = False,
-) -> None:
+class _Tables(Mapping[str, pd.DataFrame]):
+    """The tables of a run's folder, read as they are asked for."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder, self._read = folder, dict[str, pd.DataFrame]()
+
+    def __getitem__(self, name: str) -> pd.DataFrame:
+        if name not in self._read:
+            path = self._folder / f"{name}.parquet"
+            if not path.is_file():
+                raise KeyError(name)
+            self._read[name] = pd.read_parquet(path)
+        return self._read[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return (path.stem for path in sorted(self._folder.glob("*.parquet")))
+
+    def __len__(self) -> int:
+        return len(list(iter(self)))
+
+
+def write_run(folder: Path, run: Run, *, trace: bool = False) -> None:
     """Write a run into a temporary folder beside `folder`, then rename it; keep a finished one.
 
     Raises `RecordError` where the disk refuses; then nothing of the run is left behind.
     """
-    names = ("requests", "gpu", "iterations", "apps", "units", "backends", "speed")
-    found = (requests, gpu, iterations, apps, units, backends, speed)
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         with TemporaryDirectory(prefix=TEMPORARY, dir=folder.parent) as temporary:
             (made := Path(temporary, folder.name)).mkdir()
-            (made / "config.yaml").write_text(as_yaml(config))
-            for name, table in zip(names, found, strict=True):
-                if table is not None:
-                    _write_table(made / f"{name}.parquet", table)
-            _write_json(made, provenance=provenance, summary=summary, engines=engines or {})
+            (made / "config.yaml").write_text(as_yaml(run.config))
+            for name, table in run.tables.items():
+                _write_table(made / f"{name}.parquet", table)
+            _write_json(made, provenance=run.provenance, facts=run.facts, engines=run.engines)
             if trace:
                 write_trace(made)
             files = {path.name: sha256(path) for path in sorted(made.iterdir())}
             (made / MANIFEST).write_text(_as_json({"run": folder.name, "sha256": files}))
+            _write_summary(made, run.figures or figures.summary_of(run))
             made.rename(folder)
     except OSError as error:
         if not is_finished(folder):  # another process may have written the same run meanwhile
             reason = error.strerror if not folder.is_dir() else f"remove it, it has no {MANIFEST}"
             raise RecordError(f"could not write the run {folder}: {reason or error}") from error
+
+
+def read_run(folder: Path) -> Run:
+    """A run as it was written, its tables read as they are asked for. Raises `RecordError`."""
+    try:
+        facts, provenance, engines = (
+            _json_of(folder / f"{name}.json") for name in ("facts", "provenance", "engines")
+        )
+        return Run(config_of(folder), facts, provenance, _Tables(folder), engines)
+    except _UNREADABLE as error:
+        raise _cannot_be_read(folder, error) from None
+
+
+def _json_of(path: Path) -> Any:
+    """What a file holds; empty where there is none, as of engines that were not measured."""
+    return json.loads(path.read_bytes()) if path.is_file() else {}
+
+
+def _write_summary(folder: Path, summary: Mapping[str, object]) -> None:
+    """The figures, and the program that has computed them: no part of what a run is."""
+    text = _as_json({**summary, PROGRAM: _program_of_figures()})
+    write_whole(folder / SUMMARY, text)
+
+
+@cache
+def _program_of_figures() -> str:
+    return sources_behind((figures.__name__,)).code
 
 
 def _write_json(folder: Path, **contents: Mapping[str, object]) -> None:
@@ -172,9 +211,21 @@ def _part(text: str) -> Any:
     return yaml.load(text, Loader=Loader)
 
 
-def summary_of(folder: Path) -> Any:
-    """What a run's summary.json holds. Raises OSError and ValueError."""
-    return json.loads((folder / "summary.json").read_bytes())
+def summary_of(folder: Path) -> dict[str, Any]:
+    """Figures of a run; computed again where another program had computed them.
+
+    Raises OSError, ValueError and `RecordError`.
+    """
+    path = folder / SUMMARY
+    found: dict[str, Any] = json.loads(path.read_bytes()) if path.is_file() else {}
+    if found.pop(PROGRAM, None) == _program_of_figures():
+        return found
+    again = figures.summary_of(read_run(folder))
+    with suppress(OSError):  # a folder of somebody else is read as well
+        _write_summary(folder, again)
+    plain = as_plain(again)
+    assert isinstance(plain, dict)
+    return plain
 
 
 def _row(folder: Path) -> Row:
@@ -186,9 +237,16 @@ def _row(folder: Path) -> Row:
         origin |= {"folder": str(folder), NOTES: "; ".join(provenance.get(NOTES) or ())}
         costs = {"costs": provenance.get("costs") or {}}
         return _flat({"config": config}) | origin | _flat(costs) | _flat(summary)
-    except (OSError, ValueError, AttributeError, yaml.YAMLError) as error:
-        said = " ".join(str(error).split())
-        raise RecordError(f"the run {folder} cannot be read, remove it: {said}") from None
+    except _UNREADABLE as error:
+        raise _cannot_be_read(folder, error) from None
+
+
+_UNREADABLE = (OSError, ValueError, TypeError, AttributeError, KeyError, yaml.YAMLError)
+
+
+def _cannot_be_read(folder: Path, error: Exception) -> RecordError:
+    said = " ".join(str(error).split())
+    return RecordError(f"the run {folder} cannot be read, remove it: {said}")
 
 
 def _flat(tree: Mapping[str, object], prefix: str = "") -> dict[str, object]:

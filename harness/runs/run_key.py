@@ -82,7 +82,8 @@ class RunKey:
         `before` is how many files this process had read by then.
         """
         for name in islice(inputs.READ, before, None):
-            if name.startswith("harness/profiles/") and name not in self.files:
+            is_named = name in self.files or name.partition(inputs.ROW)[0] in inputs.PARTED
+            if name.startswith("harness/profiles/") and not is_named:
                 raise ValueError(
                     f"the cell has read {name}, which is not among the files that its run is "
                     "named by: the class that reads it must list it in `files`"
@@ -138,7 +139,7 @@ def key_of(
     classes = tuple(sorted(set(targets(config))))
     sources = sources_of(classes)
     found = {
-        **costs.files,
+        **costs.files(workload.models),
         **workload.files,
         **believed,
         **config_files(workload.models),

@@ -2,7 +2,7 @@
 
 import ast
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from importlib.machinery import all_suffixes
 from importlib.util import find_spec, resolve_name
@@ -31,15 +31,22 @@ class Sources(NamedTuple):
 
 @cache
 def sources_of(classes: tuple[str, ...]) -> Sources:
-    """The source files behind a cell whose configuration names these classes.
+    """Those of a cell whose configuration names these classes: behind their modules, and `ROOTS`.
 
-    They are the files of the classes' modules, of `ROOTS`, and of all modules that these import,
-    at any depth and also inside functions; a package's `__init__.py` counts as imported by its
-    modules. Installed packages are left out, unless a class is in one: their versions identify
-    them. Raises ValueError for a file that cannot be parsed.
+    Raises ValueError for a file that cannot be parsed.
+    """
+    return sources_behind((*ROOTS, *(module for name in classes for module in _modules_of(name))))
+
+
+def sources_behind(modules: Sequence[str]) -> Sources:
+    """The files of modules and of all that these import, at any depth and also inside functions.
+
+    A package's `__init__.py` counts as imported by its modules. Installed packages are left out,
+    unless one of `modules` is in one: their versions identify them. Raises ValueError for a file
+    that cannot be parsed.
     """
     files: dict[str, Path] = {}
-    to_do = [*ROOTS, *(module for name in classes for module in _modules_of(name))]
+    to_do = [*modules]
     while to_do:
         module = to_do.pop()
         path = _file_of(module)

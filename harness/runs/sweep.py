@@ -4,14 +4,14 @@ A cell that fails is a result too: it is recorded, and the others go on.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Protocol
 
 from harness.config.scratch import TEMPORARY
 from harness.runs import failures
-from harness.runs.cells import Cell, Computed
+from harness.runs.cells import Cell, Run
 from harness.runs.composed_cells import Matrix
 from harness.runs.failures import FailedCell, Failure
 from harness.runs.matrix import Place
@@ -19,7 +19,7 @@ from harness.runs.progress import Progress
 from harness.runs.provenance import git_state
 from harness.runs.record import RecordError, is_finished, write_run
 
-Settle = Callable[[Cell, Computed | Failure], None]
+Settle = Callable[[Cell, Run | Failure], None]
 """Called by a cluster with each cell and what it gave, in the order in which cells end."""
 
 
@@ -80,10 +80,10 @@ class Sweep:
                 else:
                     yield cell
 
-    def _settle(self, cell: Cell, gave: Computed | Failure, progress: Progress) -> None:
+    def _settle(self, cell: Cell, gave: Run | Failure, progress: Progress) -> None:
         """Keep what a cell gave. Raises RecordError."""
         run = cell.folder.name
-        if isinstance(gave, Computed):
+        if isinstance(gave, Run):
             try:
                 keep(cell, gave)
             except RecordError:
@@ -101,28 +101,15 @@ class Sweep:
         self.failed.append(failed)
 
 
-def keep(cell: Cell, computed: Computed) -> None:
+def keep(cell: Cell, run: Run) -> None:
     """Write the cell's folder. Raises `RecordError` where the disk refuses.
 
     A node of a cluster has the program's files alone: what the run follows from and the commit are
     known here.
     """
     here = {"inputs": cell.named.inputs(), "git": git_state()}
-    write_run(
-        cell.folder,
-        config=cell.config,
-        provenance={**here, **computed.provenance},
-        requests=computed.requests,
-        gpu=computed.gpu,
-        iterations=computed.iterations,
-        apps=computed.apps,
-        units=computed.units,
-        backends=computed.backends,
-        speed=computed.speed,
-        engines=computed.engines,
-        summary=computed.summary,
-        trace=cell.keep_trace,
-    )
+    whole = replace(run, provenance={**here, **run.provenance})
+    write_run(cell.folder, whole, trace=cell.keep_trace)
 
 
 def check_writable(folder: Path) -> None:

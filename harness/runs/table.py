@@ -13,8 +13,8 @@ from rich.table import Table
 from harness.costs.model import ENGINE
 from harness.costs.model_names import model_of, shown_name
 from harness.runs.basis import outside_note
+from harness.runs.figures import COUNTED, header_of, span_of, unit_of
 from harness.runs.limits import limits_of, limits_sentence
-from harness.runs.metrics import span_of
 from harness.runs.record import NOTES
 from harness.runs.trace_intervals import BLOCK, KEY
 
@@ -25,7 +25,6 @@ FAILED = "failed"
 UNFINISHED = "unfinished"
 """Summary column: requests that a run was cut off before it had answered."""
 
-COUNTS = ("requests", "unfinished", "output_tokens", "preemptions", "swaps", "cached_tokens")
 HIT_RATIO = "prefix_hit_ratio"
 """Summary column, shown wherever a run has it: the share of prompt tokens found in a cache."""
 COUNT = "jct_s_count"
@@ -36,30 +35,6 @@ POLICY = "config.chosen.policy"
 
 NAMES = {"system": SYSTEM}
 """Summary columns of axes that are config groups."""
-
-FIGURES = {
-    "inference_s": "inference s",
-    "extra_s": "extra s",
-    "end_to_end_s": "end to end s",
-    "gpu_idle_s": "GPU idle s",
-    "gpu_loading_s": "GPU loading s",
-    "act_s_mean": "mean ACT s",
-    "act_s_p95": "P95 ACT s",
-    "jct_s_mean": "mean JCT s",
-    "jct_s_p99": "P99 JCT s",
-    "waiting_s_max": "longest wait s",
-    "ttft_s_mean": "mean TTFT s",
-    "ttft_s_p99": "P99 TTFT s",
-    "tpot_s_mean": "mean TPOT s",
-    "tpot_s_p99": "P99 TPOT s",
-    "itl_s_p99": "P99 gap s",
-    "itl_s_max": "longest gap s",
-    "requests_per_s": "requests /s",
-    "output_tokens_per_s": "output tokens /s",
-    "slo_attainment": "SLO attainment",
-    "goodput_per_s": "goodput /s",
-}
-"""Headers of summary columns; any other stands under its own name."""
 
 DIGITS = {
     **{"inference_s": 1, "extra_s": 2, "end_to_end_s": 1, "gpu_idle_s": 0, "gpu_loading_s": 0},
@@ -329,7 +304,7 @@ def _figures(
     columns = []
     for figure in shows:
         digits = DIGITS.get(figure, _digits(figure, means[figure]))
-        name = FIGURES.get(figure, figure.replace("_", " "))
+        name = header_of(figure)
         columns.append((name, _with_blocks(means, figure, digits)))
         if all(span in means for span in span_of(figure)):
             ends = zip(*(means[span] for span in span_of(figure)), strict=True)
@@ -360,7 +335,7 @@ def _with_blocks(means: pd.DataFrame, figure: str, digits: int) -> list[str]:
 
 def _digits(figure: str, values: "pd.Series[float]") -> int:
     """Digits behind the point with which the smallest value has three, one to four of them."""
-    if figure in COUNTS or figure.endswith("_count"):
+    if unit_of(figure) in COUNTED:
         return 0
     sizes = values.abs()[values != 0].dropna()
     return int(np.clip(2 - np.floor(np.log10(sizes.min())), 1, 4)) if len(sizes) else 1
@@ -421,7 +396,7 @@ def _samples(rows: pd.DataFrame, lacks: Sequence[str]) -> str:
         count = f"{least:,.0f}" if least == most else f"{least:,.0f} to {most:,.0f}"
         said += f"; {count} requests a run"
     if lacks:
-        said += f"; no value of {', '.join(FIGURES.get(name, name) for name in lacks)}"
+        said += f"; no value of {', '.join(map(header_of, lacks))}"
     return said
 
 

@@ -21,7 +21,7 @@ import pandas as pd
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
-from harness.runs.metrics import PERCENTILES, latencies
+from harness.runs.latencies import PERCENTILES, latencies
 from harness.runs.stats import LEVEL, Estimate
 
 Floats = NDArray[np.float64]

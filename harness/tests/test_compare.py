@@ -17,7 +17,7 @@ from harness.rank import written
 from harness.report import league as of_league
 from harness.report.comparison import Comparison, answer
 from harness.report.comparison import written as written_files
-from harness.runs.backlog import served_per_s
+from harness.runs.gpu_time import served_per_s
 from harness.runs.table import POLICY
 from harness.workloads.recorded import Trace
 

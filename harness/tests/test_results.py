@@ -11,6 +11,7 @@ from harness.results import main
 from harness.runs.compare import axes, compared, selection
 from harness.runs.record import read_summaries, write_run
 from harness.runs.stats import paired_ratio
+from harness.tests.support.run_folders import run_with
 
 NAMES = {"ours": {"rule": {"slots": 4}}, "theirs": {"rule": {"slots": 8}, "patience_s": 1.0}}
 JCT_S = {("ours", 1): 2.0, ("ours", 2): 3.0, ("theirs", 1): 4.0, ("theirs", 2): 9.0}
@@ -20,24 +21,17 @@ def write(
     scenario: Path, policy: str, requests: int, seed: int, *, code: int = 1, **summary: float
 ) -> None:
     """A run, as far as it is read."""
-    write_run(
-        scenario / f"{policy}{requests}{seed}{'' if code == 1 else code}",
+    run = run_with(
+        {"extra_s": 0.0, **summary},
         config={
             "policy": NAMES[policy],
             "workload": {"requests": requests},
             "seed": seed,
             "chosen": {"policy": policy, "engine": "simulator"},
         },
-        provenance={
-            "code": f"c{code}",
-            "started": f"2026-01-0{code}T00:00:0{seed}+00:00",
-            "engine": "simulated",
-        },
-        requests=pd.DataFrame({"id": [0]}),
-        gpu=pd.DataFrame({"gpu": [0]}),
-        iterations=None,
-        summary={"extra_s": 0.0, **summary},
+        provenance={"code": f"c{code}", "started": f"2026-01-0{code}T00:00:0{seed}+00:00"},
     )
+    write_run(scenario / f"{policy}{requests}{seed}{'' if code == 1 else code}", run)
 
 
 @pytest.fixture
@@ -72,17 +66,17 @@ def test_runs_as_they_were_written_are_verified(
     assert printed == "12 runs are as they were written, 0 are not\n"
 
 
-@pytest.mark.parametrize("name", ["summary.json", "requests.parquet", "manifest.json"])
+@pytest.mark.parametrize("name", ["facts.json", "requests.parquet", "manifest.json"])
 def test_verify_names_what_is_damaged_and_changes_nothing(
     results: Path, capsys: pytest.CaptureFixture[str], name: str
 ) -> None:
     (results / "toy" / "ours10" / name).unlink()
-    (results / "toy" / "ours11" / "summary.json").write_text("{}")
+    (results / "toy" / "ours11" / "facts.json").write_text("{}")
     before = sorted(results.rglob("*"))
     assert main(["verify", "--results", str(results), "toy"]) == 1
     first, second, last = capsys.readouterr().out.splitlines()
     assert first == f"toy/ours10 has no {name}"
-    assert second == "toy/ours11 has another summary.json than was written"
+    assert second == "toy/ours11 has another facts.json than was written"
     assert last == "10 runs are as they were written, 2 are not"
     assert sorted(results.rglob("*")) == before
 
@@ -168,8 +162,13 @@ def write_trace(folder: Path, policy: str, *, file: str, gap_s: float, gpus: int
             "output_tokens": 1,
         }
     )
-    write_run(
-        folder,
+    run = run_with(
+        {
+            "jct_s_mean": float(takes_s.mean()),
+            "inference_s": 1e3,
+            "trace_interval": {"block_requests": 4.0},
+        },
+        facts={"cut_off_s": 1e3},
         config={
             "policy": NAMES[policy],
             "workload": {"file": file},
@@ -177,16 +176,9 @@ def write_trace(folder: Path, policy: str, *, file: str, gap_s: float, gpus: int
             "seed": 0,
             "chosen": {"policy": policy},
         },
-        provenance={"code": "c", "started": "2026-01-01", "engine": "simulated"},
         requests=requests,
-        gpu=pd.DataFrame({"gpu": [0]}),
-        iterations=None,
-        summary={
-            "jct_s_mean": float(takes_s.mean()),
-            "inference_s": 1e3,
-            "trace_interval": {"block_requests": 4.0},
-        },
     )
+    write_run(folder, run)
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from matplotlib.patches import Rectangle
 
 from harness.claims.paper import load_paper
 from harness.runs import record
+from harness.tests.support.run_folders import run_with
 from plots import samullm_fig7 as fig7
 from plots import style
 from plots.inputs import Inputs
@@ -29,7 +30,7 @@ def run(name: str, count: int, limit: int, seed: int) -> dict[str, Any]:
         "seed": seed,
     }
     summary = {"inference_s": inference, "extra_s": extra, "end_to_end_s": inference + extra}
-    return {"config": config, "summary": summary}
+    return {"config": config, "figures": summary}
 
 
 @pytest.fixture(scope="module")
@@ -41,14 +42,8 @@ def rows(tmp_path_factory: pytest.TempPathFactory) -> pd.DataFrame:
     ]
     for cell in cells:
         costs = {"profile": "toy_gpu", "fit_error": 0.0712}
-        record.write_run(
-            results / "ensembling" / "-".join(map(str, cell)),
-            provenance={"code": "c", "started": "t", "costs": costs},
-            requests=pd.DataFrame({"id": [0]}),
-            gpu=pd.DataFrame({"gpu": [0]}),
-            iterations=None,
-            **run(*cell),
-        )
+        made = run_with(provenance={"costs": costs}, **run(*cell))
+        record.write_run(results / "ensembling" / "-".join(map(str, cell)), made)
     return record.read_summaries(results / "ensembling")
 
 

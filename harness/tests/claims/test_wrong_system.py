@@ -22,7 +22,7 @@ from harness.claims.effects import (
 from harness.claims.judge import Source, check, judge, probes
 from harness.claims.paper import Claim, ClaimFunction, FigureSpec, Paper, load_paper, papers
 from harness.claims.verdicts import Verdict, Word, verdict_of
-from harness.runs.metrics import FIGURES
+from harness.runs.figures import FIGURES
 from harness.tests.support.configured import composed
 
 SEEDS = 10

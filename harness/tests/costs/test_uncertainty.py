@@ -5,7 +5,7 @@ import pytest
 
 from harness.costs.iteration import iteration_seconds
 from harness.costs.model import PARTS, ProfileCosts
-from harness.costs.uncertainty import DrawnCosts, intervals
+from harness.costs.uncertainty import DrawnCosts
 from harness.interface.entities import ServiceId, Work
 
 MODEL = ServiceId("vicuna-13b-v1.5")
@@ -61,9 +61,3 @@ def test_loads_and_memory_are_not_drawn(costs: ProfileCosts) -> None:
     assert drawn.load_s(MODEL, 1) == costs.load_s(MODEL, 1)
     assert drawn.kv_blocks(MODEL, 1) == costs.kv_blocks(MODEL, 1)
     assert drawn.block_tokens(MODEL) == costs.block_tokens(MODEL)
-
-
-def test_intervals_leave_out_the_tails_and_what_is_no_number() -> None:
-    draws = [{"a": float(i), "b": np.nan} for i in range(101)]
-    assert intervals(draws) == {"a": {"low": 2.0, "high": 98.0}}
-    assert intervals(draws[:3]) == {"a": {"low": 0.0, "high": 2.0}}

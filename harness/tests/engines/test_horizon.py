@@ -15,7 +15,9 @@ from harness.interface.entities import Group
 from harness.interface.events import Event
 from harness.interface.policies import Capability, SchedulingPolicy, System
 from harness.interface.views import ClusterView, GroupView
-from harness.runs.metrics import gpu_figures, offline_figures, request_figures
+from harness.runs.figures import inference_s
+from harness.runs.gpu_time import gpu_figures
+from harness.runs.latencies import request_figures
 from harness.tests.support.policies import Scripted, SteadyFcfs
 from harness.tests.support.serving import (
     FlatCosts,
@@ -105,8 +107,7 @@ def test_what_is_unfinished_at_the_horizon_is_counted_so(policy: str, fast: bool
     frame = recorder.requests
     assert frame["finished_s"].notna().tolist() == [True, False, False, False]
     assert frame["output_tokens"].tolist() == [4, 0, 7, 0]
-    offline = offline_figures(frame, recorder.decision_s, recorder.cut_off_s)
-    assert offline["inference_s"] == 3.1
+    assert inference_s(frame, recorder.cut_off_s) == 3.1
     figures = request_figures(frame, horizon_s=3.1)
     assert (figures["requests"], figures["unfinished"]) == (4, 3)
     finished_s = frame["finished_s"][0]

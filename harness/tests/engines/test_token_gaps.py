@@ -6,7 +6,7 @@ import pytest
 from baselines.fcfs import Fcfs
 from harness.engines.recorder import Recorder
 from harness.engines.token_gaps import BINS, add_gaps, gap_quantile
-from harness.runs.metrics import gap_figures
+from harness.runs.latencies import gap_figures
 from harness.tests.support.serving import FlatCosts, LinearCosts, rule, serve, workload
 
 

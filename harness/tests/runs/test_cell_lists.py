@@ -4,7 +4,6 @@ import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
-import pandas as pd
 import pytest
 
 from harness import run
@@ -13,6 +12,7 @@ from harness.runs.matrix import Place
 from harness.runs.record import write_run
 from harness.tests.support.command import runs_below
 from harness.tests.support.configured import composed
+from harness.tests.support.run_folders import run_with
 
 
 @pytest.mark.parametrize(
@@ -40,15 +40,7 @@ def listed(
     """Runs a, b and so on at these settings, and `more` of a variation, as they are read."""
     places = {**{run: Place(it) for run, it in zip("abcd", settings, strict=False)}, **(more or {})}
     for name in places:
-        write_run(
-            folder / name,
-            config={"name": name},
-            provenance={"code": "c", "started": "2026-01-01", "engine": "simulated"},
-            requests=pd.DataFrame({"id": [0]}),
-            gpu=pd.DataFrame({"gpu": [0]}),
-            iterations=None,
-            summary=summary or {"extra_s": 1.0},
-        )
+        write_run(folder / name, run_with(summary or {"extra_s": 1.0}, config={"name": name}))
     write_cells(folder, "paper", places, varied=varied)
     return read_cells(folder, "paper")
 

@@ -9,8 +9,8 @@ import pytest
 import yaml
 
 from harness.runs.cells import Cell
-from harness.runs.metrics import FIGURES
-from harness.runs.record import damage_of
+from harness.runs.figures import FIGURES, over_draws, span_of
+from harness.runs.record import MANIFEST, PROGRAM, SUMMARY, damage_of, read_summaries
 from harness.tests.support.command import ENSEMBLE, SMALL
 from harness.tests.support.configured import first_cell_of
 from harness.tests.support.run_folders import run_cell
@@ -37,14 +37,14 @@ def small(tmp_path: Path, *overrides: str) -> Cell:
 def test_a_cell_becomes_a_whole_folder(tmp_path: Path) -> None:
     cell = small(tmp_path, "seed=3")
     run_cell(cell)
-    names = "config.yaml provenance.json requests.parquet gpu.parquet summary.json manifest.json"
-    assert {path.name for path in cell.folder.iterdir()} == set(names.split())
+    names = ["config.yaml", "provenance.json", "facts.json", "requests.parquet", "gpu.parquet"]
+    assert {path.name for path in cell.folder.iterdir()} == {*names, SUMMARY, MANIFEST}
     assert yaml.safe_load((cell.folder / "config.yaml").read_text()) == cell.config
     summary = json.loads((cell.folder / "summary.json").read_text())
     assert (summary["requests"], summary["unfinished"]) == (4, 0)
     assert summary["end_to_end_s"] == pytest.approx(summary["inference_s"] + summary["extra_s"])
     assert summary["planned_inference_s"] > 0
-    assert set(summary) == {*FIGURES, "by", "decisions", "counts"}
+    assert set(summary) == {*FIGURES, "by", "decisions", "counts", PROGRAM}
     requests = pd.read_parquet(cell.folder / "requests.parquet")
     assert summary["inference_s"] == requests["finished_s"].max()
     assert summary["scheduling_s_per_iteration"] is summary["scheduling_share"] is None
@@ -113,13 +113,14 @@ def summary_of(cell: Cell) -> dict[str, Any]:
 @pytest.mark.slow
 def test_draws_of_costs_are_served_with_the_predictor(tmp_path: Path) -> None:
     """Or an order by predictions would be that of arrivals, and so would its interval."""
-    words = (*CHATS, f"results={tmp_path}", "uncertainty_draws=3", "predictor=oracle")
-    spans = [
-        summary_of(first_cell_of(*words, f"policy={policy}"))["uncertainty"]["jct_s_mean"]
-        for policy in ("fcfs_continuous", "ssjf_continuous")
-    ]
-    assert spans[0] != spans[1]
-    assert spans[1]["high"] < spans[0]["low"]
+    words = (*CHATS, f"results={tmp_path}", "name=draws", "predictor=oracle")
+    for policy in ("fcfs_continuous", "ssjf_continuous"):
+        for draw in range(4):
+            run_cell(first_cell_of(*words, f"policy={policy}", f"hardware.cost_draw={draw}"))
+    rows = over_draws(read_summaries(tmp_path / "draws")).set_index("config.chosen.policy")
+    assert len(rows) == 2
+    low, high = (rows[end] for end in span_of("jct_s_mean"))
+    assert high["ssjf_continuous"] < low["fcfs_continuous"]
 
 
 def test_objectives_are_counted_and_change_nothing_else(tmp_path: Path) -> None:

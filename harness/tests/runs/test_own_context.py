@@ -60,7 +60,7 @@ def test_states_limit_what_runs_at_once(tmp_path: Path) -> None:
     cell = _cell(tmp_path, "granite-4.0-h-small.json", [(100, 20)] * 150)
     running = cell.costs.state_requests
     assert 100 < running < 116
-    requests = compute(cell).requests
+    requests = compute(cell).tables["requests"]
     started_s, finished_s = requests["started_s"], requests["finished_s"]
     at_once = [((started_s <= at) & (finished_s > at)).sum() for at in started_s.unique()]
     assert max(at_once) == running

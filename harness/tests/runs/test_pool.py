@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.runs.cells import Cell, Computed
+from harness.runs.cells import Cell, Run
 from harness.runs.cluster import LocalPool
 from harness.runs.failures import Failure
 from harness.tests.support.command import COMMAND, SMALL, command, runs_below
@@ -17,7 +17,7 @@ from harness.tests.support.configured import cells_of
 from harness.tests.support.failing import Deadly, Failing
 from harness.tests.support.processes import below, named
 
-Gave = dict[int, Computed | Failure]
+Gave = dict[int, Run | Failure]
 
 
 def seeds(count: int) -> list[Cell]:
@@ -83,10 +83,10 @@ def test_killed_workers_are_replaced(tmp_path: Path) -> None:
     alone = gave(whole, workers=1)
     for seed in (0, 1, 4):
         here, there = alone[seed], found[seed]
-        assert isinstance(here, Computed)
-        assert isinstance(there, Computed)
-        assert here.requests.equals(there.requests)
-        assert here.gpu.equals(there.gpu)
+        assert isinstance(here, Run)
+        assert isinstance(there, Run)
+        assert here.tables["requests"].equals(there.tables["requests"])
+        assert here.tables["gpu"].equals(there.tables["gpu"])
 
 
 SWEEP = (*SMALL, f"+matrix.seed={[*range(40)]}", "tracking=none", "workers=2")

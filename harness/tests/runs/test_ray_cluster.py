@@ -12,7 +12,7 @@ import pytest
 from harness import run
 from harness.config.trust import TRUSTED_PACKAGES
 from harness.engines.ray_session import joined_ray
-from harness.runs.cells import Cell, Computed
+from harness.runs.cells import Cell, Run
 from harness.runs.cluster import JoinedRay
 from harness.runs.failures import Failure
 from harness.tests.support.command import SMALL, runs_below
@@ -65,9 +65,9 @@ def assert_same(results: Path, other: Path) -> None:
             assert (results / name / table).read_bytes() == (other / name / table).read_bytes()
 
 
-def joined(address: str, cell: Cell) -> Computed | Failure:
+def joined(address: str, cell: Cell) -> Run | Failure:
     """What a cell gives on the cluster."""
-    found: list[Computed | Failure] = []
+    found: list[Run | Failure] = []
     JoinedRay(address=address).run(iter([cell]), lambda _, gave: found.append(gave), samples=[cell])
     return found[0]
 

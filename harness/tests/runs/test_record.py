@@ -13,6 +13,7 @@ import pytest
 from harness.runs import record
 from harness.runs.record import MANIFEST, RecordError, damage_of
 from harness.runs.run_key import run_id
+from harness.tests.support.run_folders import run_with
 
 CONFIG: dict[str, object] = {"seed": 3, "system": {"name": "toy", "gpus": [0, 1]}}
 
@@ -21,17 +22,14 @@ def write(folder: Path, **changes: Any) -> None:
     """Write a small run, with `changes` to its parts."""
     parts: dict[str, Any] = {
         "config": CONFIG,
-        "provenance": {"code": "c1", "started": "2026-01-01T00:00:00+00:00", "costs": {}},
         "requests": pd.DataFrame({"id": [0, 1], "end_s": [1.0, np.nan]}),
-        "gpu": pd.DataFrame({"gpu": [0], "busy_s": [1.0]}),
-        "iterations": None,
-        "summary": {"end_to_end_s": np.float64(2.5), "unfinished": np.int64(1)},
+        "figures": {"end_to_end_s": np.float64(2.5), "unfinished": np.int64(1)},
     }
-    record.write_run(folder, **(parts | changes))
+    record.write_run(folder, run_with(**(parts | changes)))
 
 
 def test_a_run_is_read_back_as_written(tmp_path: Path) -> None:
-    write(tmp_path / "a", provenance={"code": "c1", "started": "t", "costs": {"fit_error": 0.05}})
+    write(tmp_path / "a", provenance={"costs": {"fit_error": 0.05}})
     write(tmp_path / "b", config={"seed": 4, "system": {"name": "toy", "gpus": [0]}})
     rows = record.read_summaries(tmp_path)
     assert list(rows.index) == ["a", "b"]
@@ -54,20 +52,21 @@ def test_iterations_are_there_only_when_given(tmp_path: Path) -> None:
 
 
 def test_what_is_not_finite_is_written_as_null(tmp_path: Path) -> None:
-    write(tmp_path / "a", summary={"mean_s": np.nan, "worst_s": float("inf"), "at": [np.nan, 1]})
+    write(tmp_path / "a", figures={"mean_s": np.nan, "worst_s": float("inf"), "at": [np.nan, 1]})
     text = (tmp_path / "a" / "summary.json").read_text()
-    assert json.loads(text) == {"mean_s": None, "worst_s": None, "at": [None, 1]}
+    found = {name: value for name, value in json.loads(text).items() if name != record.PROGRAM}
+    assert found == {"mean_s": None, "worst_s": None, "at": [None, 1]}
 
 
 def test_what_has_no_plain_form_is_refused(tmp_path: Path) -> None:
     with pytest.raises(TypeError, match="cannot record a object"):
-        write(tmp_path / "a", summary={"x": object()})
+        write(tmp_path / "a", figures={"x": object()})
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_finished_run_is_kept(tmp_path: Path) -> None:
     write(tmp_path / "a")
-    write(tmp_path / "a", summary={"end_to_end_s": 9.0})
+    write(tmp_path / "a", figures={"end_to_end_s": 9.0})
     assert record.read_summaries(tmp_path)["end_to_end_s"].tolist() == [2.5]
     assert [path.name for path in tmp_path.iterdir()] == ["a"]
 
@@ -78,7 +77,7 @@ def test_a_full_disk_leaves_nothing_and_says_where(
     full = Path.write_text
 
     def refuse(path: Path, *arguments: Any) -> int:
-        if path.name == "summary.json":
+        if path.name == "facts.json":
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         return full(path, *arguments)
 
@@ -114,7 +113,7 @@ def test_another_process_finishing_first_is_no_error(
 
     def overtaken(path: Path, target: Path) -> Path:
         monkeypatch.setattr(Path, "rename", rename)
-        write(target, summary={"end_to_end_s": 9.0})
+        write(target, figures={"end_to_end_s": 9.0})
         return rename(path, target)
 
     monkeypatch.setattr(Path, "rename", overtaken)
@@ -134,10 +133,11 @@ def test_a_folder_without_a_manifest_is_no_run_and_is_not_written_over(tmp_path:
 
 
 @pytest.mark.parametrize("text", ["{", "[]", "null", ""])
-@pytest.mark.parametrize("name", ["summary.json", "provenance.json", "config.yaml"])
+@pytest.mark.parametrize("name", ["facts.json", "provenance.json", "config.yaml"])
 def test_a_run_that_cannot_be_read_is_one_sentence(tmp_path: Path, name: str, text: str) -> None:
     write(tmp_path / "a")
     (tmp_path / "a" / name).write_text(text)
+    (tmp_path / "a" / record.SUMMARY).unlink()
     with pytest.raises(RecordError, match=r"the run .*/a cannot be read, remove it: ") as raised:
         record.read_summaries(tmp_path)
     assert "\n" not in str(raised.value)
@@ -148,6 +148,8 @@ def test_a_manifest_is_compared_with_every_file(tmp_path: Path, text: str) -> No
     write(tmp_path / "a")
     assert damage_of(tmp_path / "a") is None
     for path in (tmp_path / "a").iterdir():
+        if path.name == record.SUMMARY:
+            continue  # figures follow from the other files
         was = path.read_bytes()
         path.write_text(text)
         assert damage_of(tmp_path / "a")

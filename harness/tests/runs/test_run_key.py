@@ -211,6 +211,21 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return copy_of_the_project(tmp_path_factory.mktemp("checkouts") / "one")
 
 
+ADDED_FIGURE = '''
+
+@figure(unit="s", better=LESS)
+def first_answer_s(view: View) -> float:
+    """When the first request has its answer."""
+    return float(view.rows["finished_s"].min())
+'''
+
+
+def add_entry(path: Path, like: str) -> None:
+    """Another GPU or model, with the facts of one that is there."""
+    entries = json.loads(path.read_text())
+    path.write_text(json.dumps({**entries, "another": entries[like]}))
+
+
 def append(path: Path, text: str = "\n") -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text((path.read_text() if path.is_file() else "") + text)
@@ -230,6 +245,11 @@ def test_a_run_is_named_by_the_source_files_that_its_cell_imports(checkout: Path
     for unused in ("harness/claims/judge.py", "harness/runs/table.py", "harness/run.py"):
         append(checkout / unused)
     append(checkout / "harness/profiles/h100_80g_splitwise/bloom-176b.json")
+    # A figure whose docstring says something else, and one more.
+    append(checkout / "harness/runs/latencies.py", '"""Another word."""\n')
+    append(checkout / "harness/runs/figures.py", ADDED_FIGURE)
+    add_entry(checkout / "harness/profiles/gpus.json", "A100-80G")
+    add_entry(checkout / "harness/profiles/models.json", "vicuna-13b-v1.5")
     assert python(checkout, NAMES).split() == [fcfs, ssjf]
     append(checkout / "systems/ssjf/policy.py")
     edited = python(checkout, NAMES).split()
@@ -240,8 +260,9 @@ def test_a_run_is_named_by_the_source_files_that_its_cell_imports(checkout: Path
 
 
 PRESENTATION = (
-    "benchmarks claims fidelity report reproduce run results "
-    "runs.failures runs.perfetto runs.progress runs.record runs.sweep runs.table runs.tracking"
+    "api claims report reproduce run results tools runs.fairness runs.figures runs.gpu_time "
+    "runs.latencies runs.trace_intervals runs.failures runs.perfetto runs.progress runs.record "
+    "runs.sweep runs.table runs.tracking"
 )
 
 

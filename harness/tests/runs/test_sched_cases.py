@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from harness.runs.cells import Computed, compute
+from harness.runs.cells import Run, compute
+from harness.runs.figures import figures_of
 from harness.tests.support.cases import CASES, listed
 from harness.tests.support.configured import first_cell_of
 
@@ -13,7 +14,7 @@ BLOCK_BYTES = 16 * 32_768
 """KV of a block of Llama-3.2-1B."""
 
 
-def _served(file: str | Path, model: str, *words: str) -> Computed:
+def _served(file: str | Path, model: str, *words: str) -> Run:
     """One run of a load of the cases on an H100."""
     path = CASES / "sched" / file if isinstance(file, str) else file
     return compute(
@@ -43,8 +44,8 @@ def test_a_long_prompt_stalls_decodes_for_as_long_as_its_chunks() -> None:
     of the experts.
     """
     model, key = "qwen3-30b-a3b.json", "policy.rule.max_num_batched_tokens"
-    cut = _served("long_prompt_among_decodes.jsonl", model, f"{key}=2048").summary
-    whole = _served("long_prompt_among_decodes.jsonl", model, f"{key}=65536").summary
+    cut = figures_of(_served("long_prompt_among_decodes.jsonl", model, f"{key}=2048"))
+    whole = figures_of(_served("long_prompt_among_decodes.jsonl", model, f"{key}=65536"))
     assert cut["tpot_s_mean"] == pytest.approx(whole["tpot_s_mean"], rel=0.02)
     assert cut["itl_s_max"] == pytest.approx(0.124, rel=0.01)
     assert whole["itl_s_max"] == pytest.approx(0.952, rel=0.01)
@@ -61,7 +62,7 @@ def test_an_urgent_request_waits_unless_it_displaces(tmp_path: Path) -> None:
     slots = "policy.rule.max_num_seqs=1"
     waits = {}
     for policy in ("vllm", "priority"):
-        requests = _served(path, "llama-3.2-1b.json", f"policy={policy}", slots).requests
+        requests = _served(path, "llama-3.2-1b.json", f"policy={policy}", slots).tables["requests"]
         waits[policy] = (requests["first_token_s"] - requests["arrival_s"]).iloc[-1]
     assert waits["priority"] == pytest.approx(10.6, rel=0.02)
     assert waits["vllm"] == pytest.approx(10.6 + 2 * 11.6, rel=0.02)
@@ -71,7 +72,7 @@ def test_an_urgent_request_waits_unless_it_displaces(tmp_path: Path) -> None:
 def test_short_kv_slows_and_ends(blocks: int, tokens_per_s: float) -> None:
     """64 answers of 1,000 tokens: with KV for 13 of them, and for one."""
     kv = f"hardware.kv_bytes={blocks * BLOCK_BYTES}"
-    summary = _served("kv_thrash_64.jsonl", "llama-3.2-1b.json", kv).summary
+    summary = figures_of(_served("kv_thrash_64.jsonl", "llama-3.2-1b.json", kv))
     assert summary["unfinished"] == 0
     assert summary["output_tokens_per_s"] == pytest.approx(tokens_per_s, rel=0.02)
 
@@ -84,7 +85,7 @@ def test_a_request_beyond_kv_is_named_and_left_out(name: str) -> None:
     ):
         _served(name, "llama-3.2-1b.json", kv)
     left = _served(name, "llama-3.2-1b.json", kv, "workload.too_long=drop")
-    assert len(left.requests) == 5
+    assert len(left.tables["requests"]) == 5
     assert "1 of 6 requests are too long and left out, rows 1" in str(left.provenance["notes"])
 
 

@@ -1,10 +1,12 @@
-"""Run folders, as far as a figure reads them."""
+"""Runs and their folders, as far as a figure reads them."""
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
-from harness.runs.cells import Cell, compute
+from harness.runs.cells import Cell, Run, compute
 from harness.runs.record import is_finished, write_run
 from harness.runs.sweep import keep
 
@@ -13,6 +15,37 @@ def run_cell(cell: Cell) -> None:
     """Serve the cell's workload and write its folder; a finished one is kept."""
     if not is_finished(cell.folder):
         keep(cell, compute(cell))
+
+
+FACTS: Mapping[str, Any] = {
+    **{"cut_off_s": None, "gpus": 1, "groups": 1, "is_replay": False, "planned_s": None},
+    **{"loads_s": [], "decisions": {}, "timed_iterations": 0, "counts": {}, "gaps": {}},
+    **{"kv_tokens": {}, "outside_profile_share": None},
+}
+"""Of a run of which nothing else is known."""
+PROVENANCE = {"code": "c", "started": "2026-01-01T00:00:00+00:00", "engine": "simulated"}
+
+
+def run_with(
+    figures: Mapping[str, Any] | None = None,
+    *,
+    config: Mapping[str, object] | None = None,
+    facts: Mapping[str, Any] | None = None,
+    provenance: Mapping[str, object] | None = None,
+    **tables: pd.DataFrame,
+) -> Run:
+    """A run that has these figures, or tables that figures are computed from."""
+    return Run(
+        config={"seed": 0} if config is None else config,
+        facts={**FACTS, **(facts or {})},
+        provenance={**PROVENANCE, **(provenance or {})},
+        tables={
+            "requests": pd.DataFrame({"id": [0]}),
+            "gpu": pd.DataFrame({"gpu": [0]}),
+            **tables,
+        },
+        figures=figures or {},
+    )
 
 
 def write_chain_run(folder: Path) -> Path:
@@ -51,15 +84,11 @@ def write_chain_run(folder: Path) -> Path:
 
 def write_two_requests(folder: Path, *, policy: str = "<i>mine</i>") -> Path:
     """A whole run of two requests, whose texts would end a script and begin an element."""
-    write_run(
-        folder,
+    costs = {"profile": "p", "fit_error": 0.1, "source": {"<img> tp1": "measured"}}
+    run = run_with(
+        {"requests": 2.0, "jct_s_mean": 2.5, "slo_attainment": None},
         config={"name": "</script><b>", "seed": 0, "chosen": {"policy": policy}},
-        provenance={
-            "code": "c",
-            "started": "2024-01-01T00:00:00",
-            "engine": "simulated",
-            "costs": {"profile": "p", "fit_error": 0.1, "source": {"<img> tp1": "measured"}},
-        },
+        provenance={"started": "2024-01-01T00:00:00", "costs": costs},
         requests=pd.DataFrame(
             {
                 "request": [0, 1],
@@ -77,7 +106,6 @@ def write_two_requests(folder: Path, *, policy: str = "<i>mine</i>") -> Path:
             }
         ),
         gpu=pd.DataFrame({"gpu": [0], "use": "busy", "start_s": 0.0, "end_s": 4.0}),
-        iterations=None,
-        summary={"requests": 2.0, "jct_s_mean": 2.5, "slo_attainment": None},
     )
+    write_run(folder, run)
     return folder

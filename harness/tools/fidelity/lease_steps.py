@@ -27,9 +27,9 @@ from harness.engines.vllm.processor import has_gpus
 from harness.interface.entities import Service, ServiceId
 from harness.predictors.oracle import Oracle
 from harness.run import composed, matrix_of
-from harness.runs.applications import application_figures
 from harness.runs.cells import Cell
-from harness.runs.metrics import inference_s, request_figures
+from harness.runs.figures import application_figures, inference_s
+from harness.runs.latencies import request_figures
 from harness.tools.calibrate import raw
 from harness.tools.calibrate.model import facts_of
 from harness.tools.calibrate.sweep import Sweep, measure
@@ -300,4 +300,6 @@ def figures_of(recorder: Recorder) -> Figures:
     """Figures of requests and applications."""
     horizon_s = inference_s(recorder.requests, recorder.cut_off_s)
     found = request_figures(recorder.requests, horizon_s=horizon_s)
-    return found | application_figures(recorder.apps, horizon_s=horizon_s)
+    if recorder.apps is not None:
+        found |= application_figures(recorder.apps, horizon_s=horizon_s)
+    return found

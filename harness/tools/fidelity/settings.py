@@ -22,7 +22,7 @@ from harness.interface.entities import Cluster, GpuId
 from harness.interface.policies import CostModel, System
 from harness.predictors.oracle import Oracle
 from harness.report.agreement import AIMS
-from harness.runs.metrics import request_figures
+from harness.runs.latencies import request_figures
 from harness.workloads.workload import Workload
 
 # Arrivals as a share of what the engine can serve, and the coefficient of variation of the gaps.

@@ -17,7 +17,8 @@ from harness.interface.events import Arrived, Event, Moved
 from harness.interface.filling import continuous_batch
 from harness.interface.policies import Capability
 from harness.interface.views import ClusterView, GroupView
-from harness.runs.metrics import gpu_figures, request_figures
+from harness.runs.gpu_time import gpu_figures
+from harness.runs.latencies import request_figures
 from harness.tests.support.policies import Scripted
 from harness.tests.support.serving import (
     Everywhere,

@@ -21,7 +21,7 @@ from harness.interface.entities import RequestId
 from harness.interface.filling import continuous_batch
 from harness.interface.policies import Capability
 from harness.interface.views import GroupView
-from harness.runs.metrics import request_figures
+from harness.runs.latencies import request_figures
 from harness.tests.support.loads import Load, assert_same_times, loads
 from harness.tests.support.policies import RULES, Scripted
 from harness.tests.support.serving import FlatCosts, LinearCosts, rule, serve, workload

@@ -1,21 +1,25 @@
+from typing import Any
+
 import numpy as np
 import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.runs.metrics import (
+from harness.runs.fairness import tenant_service
+from harness.runs.figures import (
+    FIGURES,
+    View,
+    by_class,
     check_shown,
-    class_figures,
-    decision_figures,
-    gpu_figures,
-    kv_utilization,
-    latencies,
-    objective_figures,
-    offline_figures,
-    request_figures,
-    scheduling_figures,
+    figure,
+    figures_of,
+    over_draws,
+    span_of,
 )
+from harness.runs.gpu_time import gpu_figures
+from harness.runs.latencies import latencies, met_objectives, objective_figures, request_figures
+from harness.tests.support.run_folders import run_with
 
 REQUESTS = pd.DataFrame(
     {
@@ -90,17 +94,51 @@ def test_a_machine_that_never_ran_never_loaded() -> None:
     assert figures["gpu_idle_s"] == 6.0
 
 
-def test_offline_time_is_the_last_finish_and_the_planning() -> None:
-    decisions = {"place": [0.25, 0.5], "schedule": [9.0]}
-    assert offline_figures(REQUESTS, decisions) == {
-        "inference_s": 5.0,
-        "extra_s": 0.75,
-        "end_to_end_s": 5.75,
-    }
+def test_a_run_takes_until_the_last_finish_and_the_planning() -> None:
+    """Of a run that was cut off, until then; loads and forecasts as its facts have them."""
+    facts: dict[str, Any] = {"decisions": {"place": {"s_sum": 0.75}, "schedule": {"s_sum": 9.0}}}
+    facts |= {"planned_s": 4.0, "loads_s": [3.0, 2.0]}
+    names = ["inference_s", "extra_s", "end_to_end_s", "planned_error", "load_s_min"]
+    found = figures_of(run_with(requests=REQUESTS, facts=facts), names)
+    assert list(found.values()) == pytest.approx([5.0, 0.75, 5.75, 0.2, 2.0])
+    cut = figures_of(run_with(requests=REQUESTS, facts={"cut_off_s": 10.0}), names)
+    assert list(cut.values()) == pytest.approx([10.0, 0.0, 10.0, np.nan, np.nan], nan_ok=True)
 
 
-def test_without_a_placement_decision_nothing_is_extra() -> None:
-    assert offline_figures(REQUESTS, {})["extra_s"] == 0.0
+def test_draws_of_costs_become_intervals_without_the_tails() -> None:
+    """Of 101 draws of one policy's costs the middle 95, of three draws of another's all."""
+    rows = pd.DataFrame(
+        [
+            {"config.hardware.cost_draw": draw, "config.p": name, "jct_s_mean": 10.0 * draw}
+            for name, draws in (("a", 101), ("b", 3))
+            for draw in range(draws + 1)
+        ]
+    )
+    found = over_draws(rows.assign(act_s_mean=np.nan))
+    assert found["config.p"].tolist() == ["a", "b"]
+    assert found[[*span_of("jct_s_mean")]].to_numpy().tolist() == [[30.0, 990.0], [10.0, 30.0]]
+    assert span_of("act_s_mean")[0] not in found
+    assert over_draws(found).equals(found)
+
+
+def test_a_figure_is_one_function() -> None:
+    """It is computed of runs that were stored before; a table that a run lacks makes it NaN."""
+
+    @figure(unit="s", better="less")
+    def longest_jct_s(view: View) -> float:
+        return float((view.rows["finished_s"] - view.rows["arrival_s"]).max())
+
+    @figure(unit="calls", needs=["units"])
+    def calls(view: View) -> float:
+        return float(len(view.run.tables["units"]))
+
+    try:
+        found = figures_of(run_with(requests=REQUESTS), ["longest_jct_s", "calls"])
+        assert found == pytest.approx({"longest_jct_s": 5.0, "calls": np.nan}, nan_ok=True)
+        with pytest.raises(ValueError, match="there are two figures calls"):
+            figure(unit="s")(calls)
+    finally:
+        del FIGURES["longest_jct_s"], FIGURES["calls"]
 
 
 @pytest.mark.parametrize(
@@ -150,15 +188,24 @@ def test_normalized_latency_is_of_what_is_finished() -> None:
 
 
 def test_classes_are_told_apart_where_there_are_several() -> None:
-    rows = REQUESTS.assign(tenant=["a", "b", "a"], service="m")
-    found = class_figures(rows, pd.Series([True, False, False]), horizon_s=10.0)
-    assert found.keys() == {"tenant"}
-    assert found["tenant"]["a"]["jct_s_mean"] == pytest.approx((5 + 8) / 2)
+    rows = REQUESTS.assign(tenant=["a", "b", "a"], service="m", prompt_tokens=10)
+    run = run_with(
+        requests=rows,
+        apps=APPS,
+        facts={"cut_off_s": 20.0},
+        config={"slo": {"jct_s": 5.0}},
+    )
+    found = by_class(View(run))
+    assert found.keys() == {"tenant", "kind"}
+    assert found["tenant"]["a"]["jct_s_mean"] == pytest.approx((5 + 18) / 2)
     assert found["tenant"]["a"]["slo_attainment"] == 0.5
-    assert found["tenant"]["b"]["slo_attainment"] == 0.0
-    of_all = request_figures(rows, horizon_s=10.0)
-    for figure in ("requests", "unfinished", "output_tokens", "preemptions"):
-        assert sum(it[figure] for it in found["tenant"].values()) == of_all[figure]
+    assert found["tenant"]["b"]["service_tokens"] == 12.0
+    of_all = request_figures(rows, horizon_s=20.0)
+    for name in ("requests", "unfinished", "output_tokens", "preemptions"):
+        assert sum(it[name] for it in found["tenant"].values()) == of_all[name]
+    assert {kind: of["deadlines_met"] for kind, of in found["kind"].items()} == {"a": 0.5, "b": 0.0}
+    alike = run_with(requests=rows.assign(tenant="a"), apps=APPS[APPS["kind"] == "a"])
+    assert by_class(View(alike)) == {}
 
 
 def test_goodput_is_what_met_its_objectives_a_second() -> None:
@@ -166,16 +213,13 @@ def test_goodput_is_what_met_its_objectives_a_second() -> None:
     assert figures == {"slo_attainment": 0.75, "goodput_per_s": 0.5}
 
 
-def test_decisions_by_hand() -> None:
-    found = decision_figures({"schedule": [1.0, 3.0], "place": []})
-    assert found == {"schedule": {"count": 2, "s_mean": 2.0, "s_p99": 2.98, "s_sum": 4.0}}
-
-
 def test_scheduling_by_hand() -> None:
     """Two groups of 10 s, 8 iterations, 4 s of deciding; unknown where it was not timed."""
-    timed = scheduling_figures([1.0, 3.0], iterations=8, groups=2, horizon_s=10.0)
-    assert timed == {"scheduling_s_per_iteration": 0.5, "scheduling_share": 0.2}
-    untimed = scheduling_figures([1.0, 3.0], iterations=0, groups=2, horizon_s=10.0)
+    facts = {"cut_off_s": 10.0, "decisions": {"schedule": {"s_sum": 4.0}}, "groups": 2}
+    names = ["scheduling_s_per_iteration", "scheduling_share"]
+    timed = run_with(requests=REQUESTS, facts={**facts, "timed_iterations": 8})
+    assert figures_of(timed, names) == {names[0]: 0.5, names[1]: 0.2}
+    untimed = figures_of(run_with(requests=REQUESTS, facts=facts), names)
     assert np.isnan(list(untimed.values())).all()
 
 
@@ -219,7 +263,67 @@ def test_kv_is_used_as_far_as_requests_hold_it() -> None:
             "held_tokens": [40, 60],
         }
     )
-    used = kv_utilization(iterations, {"a": 100.0, "b": 200.0})
-    assert used == pytest.approx((40 + 4 * 62) / (100 + 4 * 200))
-    assert np.isnan(kv_utilization(None, {}))
-    assert np.isnan(kv_utilization(iterations, {"a": 100.0, "b": np.nan}))
+    room = {"a": 100.0, "b": 200.0}
+    for known, wanted in ((room, (40 + 4 * 62) / (100 + 4 * 200)), (room | {"b": None}, np.nan)):
+        run = run_with(requests=REQUESTS, iterations=iterations, facts={"kv_tokens": known})
+        used = figures_of(run, ["kv_utilization"])["kv_utilization"]
+        assert used == pytest.approx(wanted, nan_ok=True)
+    none = figures_of(run_with(requests=REQUESTS), ["kv_utilization"])
+    assert np.isnan(none["kv_utilization"])
+
+
+APPS = pd.DataFrame(
+    {
+        "app": [0, 1, 2, 3],
+        "kind": ["a", "b", "a", "b"],
+        "arrived_s": [0.0, 1.0, 2.0, 30.0],
+        "finished_s": [4.0, 7.0, np.nan, np.nan],
+        "deadline_s": [4.0, 6.0, 9.0, np.nan],
+    }
+)
+
+
+def test_an_application_that_is_not_done_enters_at_its_age_and_misses_its_deadline() -> None:
+    """4 and 6 s, and at least 18 by second 20; one would have come later."""
+    names = ["applications", "applications_unfinished", "act_s_mean", "act_s_p95", "deadlines_met"]
+    run = run_with(requests=REQUESTS, apps=APPS, facts={"cut_off_s": 20.0})
+    assert [*figures_of(run, names).values()] == pytest.approx([4, 2, 28 / 3, 16.8, 1 / 3])
+    without = figures_of(run_with(requests=REQUESTS), names)
+    assert np.isnan([*without.values()]).all()
+
+
+def test_service_of_tenants_counts_answers_twice_and_only_what_has_begun() -> None:
+    rows = pd.DataFrame(
+        {
+            "tenant": ["x", "y", "x"],
+            "started_s": [0.0, 0.5, np.nan],
+            "prompt_tokens": [10, 20, 40],
+            "output_tokens": [5, 1, 0],
+        }
+    )
+    assert tenant_service(rows) == {"x": {"service_tokens": 20.0}, "y": {"service_tokens": 22.0}}
+
+
+@pytest.mark.parametrize(
+    ("slo", "expected"),
+    [
+        ({"ttft_s": 2.0}, [True, False, False]),
+        ({"ttft_s": 9.0}, [True, True, False]),
+        ({"tpot_s": 0.5}, [False, True, False]),
+        ({"jct_s": 3.0}, [False, True, False]),
+        ({"ttft_s": 3.0, "jct_s": 5.0}, [True, True, False]),
+        ({"scale": 2.0}, [False, True, False]),
+        ({"scale": None, "ttft_s": None}, None),
+        ({}, None),
+    ],
+)
+def test_objectives_by_hand(slo: dict[str, float | None], expected: list[bool] | None) -> None:
+    """TTFT 1, 3, 8+ s; TPOT 1 s, none, none; JCT 5, 3, 8+ s at 10 s."""
+    found = met_objectives(REQUESTS, slo, horizon_s=10.0, solo_s=np.array([2.0, 2.0, 2.0]))
+    assert (None if found is None else found.tolist()) == expected
+
+
+def test_a_deadline_counts_where_a_request_has_one() -> None:
+    found = met_objectives(REQUESTS.assign(deadline_s=[4.9, np.nan, 3.0]), {}, horizon_s=10.0)
+    assert found is not None
+    assert found.tolist() == [False, True, False]
