@@ -71,7 +71,7 @@ test: .venv/dev  ## everything: ruff, mypy and all tests; those of vLLM and of t
 reproduce-fig7: reproduce-samullm-fig7  ## figure 7 of SamuLLM at the reference setting, and which of its claims hold
 
 # SENSITIVITY=1 adds the declared variations and the conditions of the authors' program.
-REPRODUCE := $(BIN)/python -m harness.reproduce$(if $(SENSITIVITY), --sensitivity)
+REPRODUCE := $(BIN)/python -m harness reproduce$(if $(SENSITIVITY), --sensitivity)
 
 reproduce-%: setup  ## a paper, or one of its figures: reproduce-samullm, reproduce-ssjf-fig4; SENSITIVITY=1 adds variations
 	$(REPRODUCE) $(subst -, ,$*)
@@ -130,7 +130,7 @@ peer:  ## install the peer that make bench measures beside, in an environment of
 	$(PYTHON) -m venv .venv-peer && .venv-peer/bin/pip install --quiet --require-hashes -r requirements/peer.txt
 
 publish: setup  ## all that git tracks of what runs give: figures, verdicts, pages, README; about 25 minutes on 2 cores
-	$(BIN)/python -m harness.reproduce all --publish
+	$(BIN)/python -m harness reproduce all --publish
 
 report: setup  ## the pages below results/pages, generated parts of README.md, and all of it as results/report.html
 	$(BIN)/python -m harness.report

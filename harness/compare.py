@@ -58,7 +58,7 @@ OWN_KEYS = {
     **{"hardware.gpu_count": PARALLEL, "hardware.nvlink_island": "", "hardware.cost_draw": ""},
     **{"system.placement": PARALLEL, "system": PARALLEL, "hardware": " (--gpu)"},
     **{"slo": " (--ttft, --tpot, --itl)", "policy": " (--policies)", "results": " (--results)"},
-    **{"matrix": "", "skip": "", "vary": "", "compare": " (--reference)", "name": ""},
+    **{"matrix": "", "vary": "", "compare": " (--reference)", "name": ""},
     **{"workload.file": "", "workload.model": " (--model)", "workload.requests": " (--requests)"},
     **{"workload.rate_scale": "", "engine.horizon_s": ": figures are of whole runs"},
 }
@@ -147,13 +147,14 @@ def compare(asked: Question, say: Callable[[str], None] = lambda _: None) -> Com
     lines.append(_loads_line(asked, cell, load, capacity_per_s))
     say(lines[-1])
     scales = [share / own_load for share in SHARES if abs(share - own_load) > NEAR]
-    ran = api.run([*words, *_axes([1.0, *scales], policies)])
-    failed = {str(it.place.setting["policy"]): it.failure.sentence for it in ran.failed}
+    rows = api.sweep(overrides=[*words, _axes([1.0, *scales], policies)])
+    lost = rows[rows["failed"] != ""]
+    failed = dict(zip(lost["policy"], lost["failed"], strict=True))
     if asked.reference in failed:
         raise ValueError(f"{asked.reference}: {failed[asked.reference]}")
     for line in _left(failed):
         say(line)
-    rows = ran.rows[~ran.rows[POLICY].isin(failed)]
+    rows = rows[~rows["policy"].isin(failed)]
     rows = rows.assign(load=(rows[RATE].astype(float) * own_load).round(4))
     figures, best = _judged(rows, asked.reference)
     plain = rows[rows[DRAW].astype(int) == 0]
@@ -279,14 +280,15 @@ def basis_lines(asked: Question, cell: Cell, load: TraceLoad) -> list[str]:
 def _capacity(asked: Question, words: Sequence[str]) -> float:
     """Requests that the reference serves a second of a backlog."""
     axes = word("++matrix", {"policy": [asked.reference]})
-    return served_per_s(_only(api.run([*words, axes, f"workload.rate_scale={_ALL_AT_ONCE:g}"])))
+    at_once = f"workload.rate_scale={_ALL_AT_ONCE:g}"
+    return served_per_s(_only(api.sweep(overrides=[*words, axes, at_once])))
 
 
-def _only(ran: api.Ran) -> "pd.Series[float]":
+def _only(rows: pd.DataFrame) -> "pd.Series[float]":
     """The row of a single run. ValueError where it has failed."""
-    if ran.failed:
-        raise ValueError(ran.failed[0].failure.sentence)
-    return ran.rows.iloc[0]
+    if why := str(rows["failed"].iloc[0]):
+        raise ValueError(why)
+    return rows.iloc[0]
 
 
 def _loads_line(asked: Question, cell: Cell, load: TraceLoad, capacity_per_s: float) -> str:
@@ -305,12 +307,14 @@ def _loads_line(asked: Question, cell: Cell, load: TraceLoad, capacity_per_s: fl
     )
 
 
-def _axes(scales: Sequence[float], policies: Sequence[str]) -> list[str]:
-    """Words for every policy at every rate, and on other costs at the trace's own, the first."""
+def _axes(scales: Sequence[float], policies: Sequence[str]) -> str:
+    """A word for every policy at every rate, and on other costs at the trace's own, the first."""
     draws = list(range(DRAWS + 1))
-    axes = {"workload.rate_scale": list(scales), "hardware.cost_draw": draws}
-    skip = [{"workload.rate_scale": list(scales[1:]), "hardware.cost_draw": draws[1:]}]
-    return [word("++matrix", {**axes, "policy": list(policies)}), word("skip", skip)]
+    cases = [
+        {"workload.rate_scale": scales[0], "hardware.cost_draw": draws},
+        {"workload.rate_scale": list(scales[1:]), "hardware.cost_draw": 0},
+    ]
+    return word("++matrix", {"policy": list(policies), "cases": cases})
 
 
 def _judged(rows: pd.DataFrame, reference: str) -> tuple[pd.DataFrame, pd.DataFrame]:

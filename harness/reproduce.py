@@ -1,24 +1,22 @@
-"""Reproduces a paper's figures: `python -m harness.reproduce <paper> [<figure> ...]`.
+"""Reproduces a paper's figures: `python -m harness reproduce <paper> [<figure> ...]`.
 
-Runs the scenarios of the figures (by harness/run.py) at the reference setting, draws the figures
+Runs the scenarios of the figures at the reference setting, draws the figures
 and prints a table of their claims: what the paper says, what came out, a verdict. Without a figure
 it does so for all of them. `--sensitivity` adds the variations and the conditions of the authors'
 program. Figures and verdicts are written below results/local/, or with `--publish`, for all figures
 together, where git tracks them. `--no-runs` draws and judges the runs that are there, `--list`
 prints the figures. Bad input and missing runs end in one sentence and exit code 2.
 
-`python -m harness.reproduce all --publish` runs the scenarios of every paper with their variations
+`python -m harness reproduce all --publish` runs the scenarios of every paper with their variations
 and the authors' programs, then writes all that is published of them: figures, verdicts, a page per
 paper, and the generated parts of README.md and results/pages. Finished cells stay, so the command
 can be given again. Measurements (bench, verify, fidelity ...) have commands of their own.
 """
 
-import argparse
 import os
-import signal
-import subprocess
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -28,29 +26,38 @@ from matplotlib.figure import Figure
 from rich.console import Console
 from rich.table import Table
 
+from harness import api
 from harness.claims.judge import Source, check, judge, judge_facts
 from harness.claims.paper import Fact, FigureSpec, Paper, load_paper, papers
 from harness.claims.tables import facts_path, read_csv, read_facts, write_csv, write_facts
 from harness.claims.texts import with_texts
 from harness.config.hydra_words import word
-from harness.config.paths import ROOT
 from harness.report import readme
 from harness.report.paper_page import facts_for_terminal, page_of, table_of
 from harness.runs import published
 from harness.runs.basis import cost_basis
-from harness.runs.ending import by_sigterm, terminate
-from harness.runs.pool_worker import end_with_parent
+from harness.runs.composed_cells import Matrix
 from plots import forest, style
 from plots.inputs import Inputs
 
-INTERRUPTED = 130
-"""Exit code after Ctrl-C, as shells have it."""
-TERMINATED = 128 + signal.SIGTERM
 FAILED = 1
 """Exit code where some cells have failed, or where a signal has ended a scenario."""
 VARIATIONS = "variations=true"
 ALL = "all"
 """In place of the name of a paper: every one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What of a paper is reproduced, and how."""
+
+    paper: str
+    figures: tuple[str, ...] = ()
+    sensitivity: bool = False
+    listing: bool = False
+    no_runs: bool = False
+    results: Path = published.RESULTS
+    publish: bool = False
 
 
 def runs_of(
@@ -68,45 +75,22 @@ def runs_of(
     return [f"{run} {VARIATIONS}" if run in varied else run for run in runs]
 
 
-def run_scenarios(runs: Sequence[str], results: Path) -> int:
-    """Run scenarios one after the other, each on all cores; the worst exit status.
+def run_scenarios(runs: Sequence[str], results: Path) -> bool:
+    """Run scenarios one after the other, each on all cores; whether all cells have finished.
 
-    After a status other than 0 and FAILED no further scenario is started. Sentences and progress
-    of a scenario are shown, its table is not.
+    Sentences and progress are shown, tables are not. Raises ValueError for bad input.
     """
-    worst = 0
+    # Libraries that an engine of this process loads; workers have it from the pool.
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    place = [] if results == published.RESULTS else [word("results", str(results.resolve()))]
+    whole = True
     for run in runs:
-        words = ["harness/run.py", *f"+scenario={run}".split()]
-        if results != published.RESULTS:
-            words.append(word("results", str(results.resolve())))
-        if (status := _status_of(words)) < 0:
-            print(f"error: {run} was ended by signal {-status}", file=sys.stderr)
-            status = FAILED
-        if not goes_on(status):
-            return status
-        worst = max(worst, status)
-    return worst
-
-
-def _status_of(words: Sequence[str]) -> int:
-    """Run a command of Python; its exit status. An interrupt is raised when the command has ended.
-
-    Ctrl-C on a terminal reaches the command as well; SIGTERM is passed on to it.
-    """
-    child = subprocess.Popen(
-        [sys.executable, *words],
-        cwd=ROOT,
-        env=os.environ | {"OMP_NUM_THREADS": "1"},
-        stdout=subprocess.DEVNULL,
-        preexec_fn=end_with_parent,
-    )
-    try:
-        return child.wait()
-    except KeyboardInterrupt:
-        if by_sigterm.is_set():
-            child.terminate()
-        child.wait()
-        raise
+        with api.refusing(*f"+scenario={run}".split(), *place) as composer:
+            done = api.swept(Matrix(composer))
+        for said in done.said_of_failures():
+            print(said, file=sys.stderr)
+        whole &= not done.failed
+    return whole
 
 
 def _not_installed(figure: FigureSpec) -> set[str]:
@@ -119,11 +103,6 @@ def _is_installed(module: str) -> bool:
         return find_spec(module) is not None
     except ModuleNotFoundError:  # the package that it is in
         return False
-
-
-def goes_on(status: int) -> bool:
-    """Whether figures are drawn after this status: where some cells failed the others count."""
-    return status in (0, FAILED)
 
 
 def plot_of(figure: FigureSpec) -> Callable[[Inputs], Figure]:
@@ -183,51 +162,49 @@ def list_figures(paper: Paper) -> None:
     Console().print(table)
 
 
-def reproduce(given: argparse.Namespace) -> int:
+def reproduce(asked: Asked) -> int:
     """Run, draw, judge; the exit status. Raises ValueError for bad input."""
-    if given.publish and given.figures:
-        raise ValueError(f"--publish is for all figures, not for {', '.join(given.figures)} alone")
-    paper = load_paper(given.paper)
-    chosen = [paper.figure(name) for name in given.figures] or list(paper.figures)
-    if given.list:
+    if asked.publish and asked.figures:
+        raise ValueError(f"--publish is for all figures, not for {', '.join(asked.figures)} alone")
+    paper = load_paper(asked.paper)
+    chosen = [paper.figure(name) for name in asked.figures] or list(paper.figures)
+    if asked.listing:
         list_figures(paper)
         return 0
     check(paper)
     for figure in chosen:
         if figure.plot:
             plot_of(figure)
-    facts = paper.facts_of(chosen)
-    failed = 0
-    if not given.no_runs:
-        also = () if given.figures else facts
-        failed = run_scenarios(runs_of(chosen, also, sensitivity=given.sensitivity), given.results)
-        if not goes_on(failed):
-            return failed
-    conclude(given, paper, chosen, facts)
-    return failed
+    facts, whole = paper.facts_of(chosen), True
+    if not asked.no_runs:
+        also = () if asked.figures else facts
+        runs = runs_of(chosen, also, sensitivity=asked.sensitivity)
+        whole = run_scenarios(runs, asked.results)
+    conclude(asked, paper, chosen, facts)
+    return 0 if whole else FAILED
 
 
 def conclude(
-    given: argparse.Namespace, paper: Paper, chosen: Sequence[FigureSpec], facts: Sequence[Fact]
+    asked: Asked, paper: Paper, chosen: Sequence[FigureSpec], facts: Sequence[Fact]
 ) -> None:
     """Draw and judge the runs that are there; write and print what follows."""
-    source = Source(given.results, sensitivity=given.sensitivity or given.publish)
+    source = Source(asked.results, sensitivity=asked.sensitivity or asked.publish)
     claims = judge(paper, [c for f in chosen for c in paper.of_figure(f.name)], source)
-    measured = judge_facts(paper, facts, source, strict=given.publish)
+    measured = judge_facts(paper, facts, source, strict=asked.publish)
     judged, measured = with_texts(paper, claims, measured)
     places = {
-        kind: published.place(kind, publish=given.publish, results=given.results)
+        kind: published.place(kind, publish=asked.publish, results=asked.results)
         for kind in ("figures", "claims")
     }
     written = draw(paper, chosen, source, places["figures"])
-    name = "_".join((paper.name, *given.figures))
+    name = "_".join((paper.name, *asked.figures))
     written.append(places["claims"] / f"{name}.csv")
     write_csv(written[-1], judged)
     if measured:
         written.append(facts_path(places["claims"], name))
         write_facts(written[-1], measured)
-    if given.publish:
-        publish_page(paper, source, given.results)
+    if asked.publish:
+        publish_page(paper, source, asked.results)
     for path in written:
         print(f"wrote {published.shown(path)}")
     for shown in (*facts_for_terminal(measured), table_of(judged)):
@@ -245,55 +222,14 @@ def every_scenario() -> list[str]:
     return list(found)
 
 
-def publish() -> int:
-    """Run, draw, judge and write the pages of all papers; the exit status of the step that fails.
-
-    Raises ValueError for a wrong claims file.
-    """
-    failed = run_scenarios(every_scenario(), published.RESULTS)
-    if not goes_on(failed):
-        return failed
+def follow(asked: Asked) -> int:
+    """Reproduce a paper, or publish all of them; the exit status. Raises ValueError."""
+    if asked.paper != ALL:
+        return reproduce(asked)
+    if asked != Asked(ALL, publish=True):
+        raise ValueError(f"{ALL} goes with --publish and nothing else")
+    whole = run_scenarios(every_scenario(), published.RESULTS)
     for name in papers():
-        if status := main([name, "--publish", "--no-runs"]):
-            return status
+        reproduce(Asked(name, publish=True, no_runs=True))
     readme.write_pages()
-    return failed
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Parse the command line and follow it; the exit status."""
-    parser = argparse.ArgumentParser(description="Reproduce a paper's figures.")
-    parser.add_argument("paper", help="a folder of systems/ with a claims.py; all of them")
-    parser.add_argument("figures", nargs="*", help="names of figures; all of them for none")
-    parser.add_argument(
-        "--sensitivity", action="store_true", help="run variations and the authors' program too"
-    )
-    parser.add_argument("--list", action="store_true", help="print the figures")
-    parser.add_argument("--no-runs", action="store_true", help="draw and judge the runs there are")
-    parser.add_argument(
-        "--results", type=Path, default=published.RESULTS, help="where the runs are"
-    )
-    published.add_publish(parser)
-    given = parser.parse_args(arguments)
-    before = signal.signal(signal.SIGTERM, terminate)
-    try:
-        if given.paper == ALL:
-            more = (*given.figures, given.list, given.no_runs, given.results != published.RESULTS)
-            if not given.publish or any(more):
-                raise ValueError(f"{ALL} goes with --publish and nothing else")
-            return publish()
-        return reproduce(given)
-    except ValueError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    except OSError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return FAILED
-    except KeyboardInterrupt:
-        return TERMINATED if by_sigterm.is_set() else INTERRUPTED
-    finally:
-        signal.signal(signal.SIGTERM, before)
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+    return 0 if whole else FAILED

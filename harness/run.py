@@ -4,12 +4,10 @@
     python harness/run.py system=max_heuristic workload.requests=2000
     python harness/run.py -m seed=0,1 system=max_heuristic,min_heuristic
 
-The only file that imports Hydra. Bad input ends in one sentence and exit code 2.
+Bad input ends in one sentence and exit code 2.
 """
 
 import os
-import re
-import shlex
 import signal
 import sys
 from pathlib import Path
@@ -39,50 +37,22 @@ if __name__ == "__main__":
     # standard one; what we want found is the project.
     sys.path[0] = str(ROOT)
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from typing import Any, NoReturn
+from collections.abc import Mapping, Sequence
+from typing import NoReturn
 
-import hydra
-import pandas as pd
-from hydra.core.config_store import ConfigStore
-from hydra.core.hydra_config import HydraConfig
-from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.errors import (
-    HydraException,
-    MissingConfigException,
-    OverrideParseException,
-)
-from omegaconf import DictConfig, OmegaConf, open_dict
-from omegaconf.errors import (
-    ConfigAttributeError,
-    ConfigKeyError,
-    InterpolationKeyError,
-    InterpolationResolutionError,
-    OmegaConfBaseException,
-    ValidationError,
-)
-from yaml import YAMLError
-
+from harness import api
 from harness.config import scratch
-from harness.config.build import build
-from harness.config.hydra_words import word
 from harness.config.trust import without_trust
-from harness.config.yaml_files import yaml_sentence
-from harness.costs.engine_kinds import engine_for
-from harness.costs.local_hardware import here
-from harness.costs.model_facts import unknown_name
 from harness.engines.ray_session import RayLost
-from harness.runs import failures
-from harness.runs.cell_lists import as_it_stands, write_cells
-from harness.runs.composed_cells import Matrix, as_plain
-from harness.runs.config import KEYS, RunConfig
+from harness.runs.composed_cells import Matrix
+from harness.runs.composing import BAD_INPUT, Composer, as_command, no_choice, sentence
 from harness.runs.ending import by_sigterm, terminate
 from harness.runs.figures import check_shown
 from harness.runs.limits import loose_limits
-from harness.runs.progress import Progress
-from harness.runs.record import RecordError, read_summaries
-from harness.runs.sweep import Cluster, Sweep
+from harness.runs.matrix import axes_of
+from harness.runs.record import RecordError
+from harness.runs.sweep import Sweep
+from harness.runs.table import FAILED as HAS_FAILED
 from harness.runs.table import print_cells, print_varied
 from harness.runs.tracking import log_scenario
 from harness.runs.unused_gpus import unused_gpus
@@ -92,203 +62,53 @@ FAILED = 1
 REFUSED = 2
 """Exit code of bad input, found before anything has run."""
 
-BAD_INPUT = (HydraException, OmegaConfBaseException, YAMLError, ValueError, RecursionError)
-"""Errors that say what is wrong with the input."""
-_COMPOSING = re.compile(
-    r"In '(?P<file>[^']+)': \w+ raised while composing config:\n(?P<said>.+)"
-    r"(?:\n\s+full_key: (?P<key>.*))?"
-)
-"""What Hydra says of a file that does not fit: the file below scenarios/, and the key in it."""
-_AMBIGUOUS = re.compile(r"Ambiguous value for argument '(?P<word>.*)'")
 
-OmegaConf.register_new_resolver("own_folder", lambda: str(scratch.own_folder()), replace=True)
-OmegaConf.register_new_resolver("local", lambda name: here()[name], replace=True)
-OmegaConf.register_new_resolver("engine_for", engine_for, replace=True)
-ConfigStore.instance().store(name="schema", node=RunConfig)
-# Hydra describes a sweep in a file of its own; a run's folder already says all of that.
-ConfigStore.instance().store(
-    name="scratch", package="hydra.sweep", node={"dir": "${own_folder:}/sweep", "subdir": "."}
-)
+def run(composer: Composer) -> int:
+    """All cells of a command line; prints the table and mirrors it. The exit code.
+
+    Raises the error of bad input, before anything runs.
+    """
+    matrix = Matrix(composer)
+    config = matrix.config
+    check_shown(config.shows, drawn=config.uncertainty_draws > 0)
+    done = api.swept(matrix)
+    for said in _axes_given(composer.given, axes_of(config.matrix)):
+        print(said, file=sys.stderr)
+    _report(matrix, done)
+    return FAILED if done.failed else 0
 
 
-def matrix_of(config: DictConfig) -> Matrix:
-    """The cells of a configuration, each composed as Hydra does when it is asked for."""
-    typed = _overrides()
-    where = [word for word in typed["hydra"] if word.startswith("hydra.searchpath=")]
-    choices = HydraConfig.get().runtime.choices
-    return Matrix(
-        config,
-        compose=lambda picks: hydra.compose("run", overrides=[*where, *typed["task"], *picks]),
-        groups={str(group): str(value) for group, value in choices.items()},
-        given=set(_given()),
-    )
-
-
-def _overrides() -> Any:
-    """The command line as it was typed: what refers to other keys is worked out in every cell."""
-    return OmegaConf.to_container(HydraConfig.get().overrides, resolve=False)
-
-
-def _given() -> dict[str, str]:
-    """What the command line says, by key."""
-    words = (word.lstrip("+~") for word in _overrides()["task"])
-    return {word.partition("=")[0]: word for word in words}
-
-
-def _axes_given(matrix: Mapping[str, object]) -> list[str]:
+def _axes_given(given: Mapping[str, str], axes: Mapping[str, object]) -> list[str]:
     """A sentence for each axis that is none, since the command line gives its key."""
     return [
-        f"{word}: no axis of this run, which would else have {axis} at each of {matrix[axis]}"
-        for axis, word in _given().items()
-        if axis in matrix
+        f"{word}: no axis of this run, which would else have {axis} at each of {axes[axis]}"
+        for axis, word in given.items()
+        if axis in axes
     ]
 
 
-@contextmanager
-def composed(*words: str) -> Iterator[DictConfig]:
-    """The configuration of a command line, while Hydra knows that command line. Not reentrant."""
-    with hydra.initialize_config_dir(str(ROOT / "scenarios"), version_base="1.3"):
-        config = hydra.compose("run", overrides=[*words], return_hydra_config=True)
-        HydraConfig.instance().set_config(config)
-        with open_dict(config):
-            del config["hydra"]
-        yield config
-
-
-def swept(config: DictConfig) -> Sweep:
-    """All cells of a configuration, run where they are missing.
-
-    Raises the error of bad input, before anything runs.
-    """
-    plain = as_plain(config)
-    offered = {"workers": plain["workers"]}
-    cluster = build(plain["cluster"], path="cluster", offered=offered, kind=Cluster)
-    matrix = matrix_of(config)
-    sweep = Sweep(ROOT / plain["results"] / plain["name"])
-    with Progress(len(matrix.places)) as progress:
-        sweep.run(matrix, cluster, progress)
-    return sweep
-
-
-def run(config: DictConfig) -> int:
-    """All cells of a configuration; prints the table and mirrors it. The exit code.
-
-    Raises the error of bad input, before anything runs.
-    """
-    plain = as_plain(config)
-    check_shown(plain["shows"], drawn=plain["uncertainty_draws"] > 0)
-    sweep = swept(config)
-    if as_it_stands(_given()):
-        write_cells(sweep.folder, plain["variant"], sweep.places, varied=plain["variations"])
-    for said in _axes_given(plain["matrix"]):
-        print(said, file=sys.stderr)
-    _report(plain, sweep)
-    return FAILED if sweep.failed else 0
-
-
-def _report(plain: Mapping[str, Any], sweep: Sweep) -> None:
+def _report(matrix: Matrix, done: Sweep) -> None:
     """Print and mirror what has run; the last line names what has failed."""
-    failed = {cell.run for cell in sweep.failed}
-    rows = read_summaries(sweep.folder, only=sweep.places.keys() - failed)
-    rows = rows.loc[[run for run in sweep.places if run in rows.index]]
-    if not rows.empty:
-        shown = pd.concat([rows, failures.as_rows(sweep.failed)])
-        own = {run: place.setting for run, place in sweep.places.items() if not place.varied}
-        shown = shown.loc[[run for run in own if run in shown.index]]
-        print_cells(shown, own, plain["compare"], shows=plain["shows"])
-        may_vary = plain["vary"] if plain["variant"] == "paper" and not plain["variations"] else ()
-        for said in loose_limits(shown, {*_given(), *plain["matrix"]}):
+    config, given = matrix.config, matrix.composer.given
+    rows = api.frame_of(matrix, done)
+    own = {run: place.setting for run, place in done.places.items() if not place.varied}
+    shown = rows.loc[[run for run in own if run in rows.index]]
+    if len(done.failed) < len(rows):
+        print_cells(shown, own, config.compare, shows=config.shows)
+        may_vary = config.vary if config.variant == "paper" and not config.variations else {}
+        for said in loose_limits(shown, {*given, *axes_of(config.matrix)}):
             print(said)
         if idle := unused_gpus(shown):
             print(idle)
         print_varied(
-            [place.varied for place in sweep.places.values() if place.varied],
-            left_out=[key for key in may_vary if key not in _given()],
+            [place.varied for place in done.places.values() if place.varied],
+            left_out=[key for key in may_vary if key not in given],
         )
-        if plain["tracking"] == "wandb":
-            log_scenario(plain["name"], rows, folder=sweep.folder.parent)
-    if sweep.failed:
-        sweep.failed.sort(key=lambda cell: [*sweep.places].index(cell.run))
-        sys.stdout.flush()
-        last = failures.last_line(sweep.failed, cells=len(sweep.places), folder=sweep.folder)
-        print(*failures.sentences(sweep.failed), last, sep="\n", file=sys.stderr)
-
-
-def sentence(error: BaseException) -> str:
-    """One line that names what is wrong, without the frame Hydra puts around it."""
-    while error.__cause__ is not None and isinstance(error, HydraException):
-        if isinstance(error, OverrideParseException):
-            break  # only this error has the word
-        error = error.__cause__
-    if isinstance(error, YAMLError):
-        return yaml_sentence(error, getattr(getattr(error, "problem_mark", None), "name", "YAML"))
-    if isinstance(error, MissingConfigException) and error.missing_cfg_file and error.options:
-        group, _, name = error.missing_cfg_file.rpartition("/")
-        return unknown_name(group, name, dict.fromkeys(error.options))
-    if isinstance(error, ConfigKeyError | ConfigAttributeError) and error.full_key:
-        return _no_key(str(error.full_key), tuple(map(str, error.parent_node or ())))
-    if isinstance(error, RecursionError):
-        return "the configuration is nested too deeply, or the defaults of a file lead back to it"
-    if found := _COMPOSING.match(str(error)):
-        return _of_file(found["file"], found["key"] or "", found["said"].strip())
-    return _first_line(error)
-
-
-def _first_line(error: BaseException) -> str:
-    """The first line of an error's text, behind the key or the word that it is about."""
-    first = next((it.strip() for it in str(error).splitlines() if it.strip()), type(error).__name__)
-    if isinstance(error, InterpolationKeyError):
-        first += "; a text that has ${ is given with \\${, between quotes"
-    if isinstance(error, ValidationError | InterpolationResolutionError) and error.full_key:
-        return f"{error.full_key}: {first}"
-    if isinstance(error, OverrideParseException):
-        hint = _quoted(str(error.override)) or first
-        return f"{error.override}: not KEY=VALUE as Hydra reads it: {hint}"
-    if first.startswith("Config group override must be"):
-        return _no_choice(sys.argv[1:]) or first
-    if found := _AMBIGUOUS.match(first):
-        each = "give -m for a run of each value, or a list in [ ]"
-        return f"{first}: {each}; {_quoted(found['word'])}"
-    return first
-
-
-def _quoted(override: str) -> str:
-    """How a shell is given KEY=VALUE whose value is one text; empty for what is none."""
-    key, _, value = override.partition("=")
-    if not re.fullmatch(r"\+{0,2}[\w./@-]+", key) or not value or value[0] in "[{":
-        return ""
-    return f"a text is quoted, {shlex.quote(word(key, os.path.expanduser(value)))}"
-
-
-def _no_choice(words: Sequence[str]) -> str:
-    """A sentence on the first word whose value is no name of a group's file; empty for none."""
-    parser = OverridesParser.create()
-    for said in words:
-        group = said.lstrip("+").partition("=")[0]
-        if group and (ROOT / "scenarios" / group).is_dir():
-            value = parser.parse_override(said).value()
-            names = value if isinstance(value, list) else [value]
-            if not all(isinstance(name, str) for name in names):
-                return f"{said} is no name of a file, as in scenarios/{group}/NAME.yaml"
-    return ""
-
-
-def _no_key(key: str, beside: tuple[str, ...]) -> str:
-    """There is no such key; a mapping that may hold anything wants it added."""
-    if not beside:
-        return f"{key} is not in the configuration; it can be added as +{key}"
-    path = key.rpartition(".")[0]
-    known = dict.fromkeys(f"{path}.{name}".lstrip(".") for name in beside)
-    return unknown_name("configuration key", key, known)
-
-
-def _of_file(file: str, key: str, said: str) -> str:
-    """What does not fit in a file, with the nearest known key where a key is unknown."""
-    if re.match(r"Key '[^']*' not in '\w+'", said):
-        below = key.rpartition(".")[0]
-        known = dict.fromkeys(f"{below}.{name}".lstrip(".") for name in KEYS.get(below, ()))
-        said = unknown_name("configuration key", key, known)
-    return f"{file}.yaml: {key}: {said}" if key else f"{file}.yaml: {said}"
+        if config.tracking == "wandb":
+            log_scenario(config.name, rows[rows[HAS_FAILED] == ""], folder=done.folder.parent)
+    sys.stdout.flush()
+    for said in done.said_of_failures():
+        print(said, file=sys.stderr)
 
 
 def main() -> int:
@@ -298,15 +118,15 @@ def main() -> int:
     codes: list[int] = []
     has_begun = False
 
-    def job(config: DictConfig) -> None:
+    def job(composer: Composer) -> None:
         nonlocal has_begun
         has_begun = True
-        codes.append(_job(config))
+        codes.append(_job(composer))
 
     try:
         _refuse_no_folder()
         sys.argv[1:] = without_trust(sys.argv[1:])
-        hydra.main(config_path="../scenarios", config_name="run", version_base="1.3")(job)()
+        as_command(job)
         if not codes and _SWEEP.issuperset(word for word in sys.argv[1:] if word[:1] == "-"):
             codes.append(_refused(ValueError("there is nothing to run: a range of -m is empty")))
     except BAD_INPUT as error:
@@ -316,7 +136,7 @@ def main() -> int:
         if has_begun:
             raise
         said = f"{' '.join(sys.argv[1:])}: not what Hydra composes: {error}"
-        codes.append(_refused(ValueError(_no_choice(sys.argv[1:]) or said)))
+        codes.append(_refused(ValueError(no_choice(sys.argv[1:]) or said)))
     except KeyboardInterrupt:
         codes = [TERMINATED if by_sigterm.is_set() else INTERRUPTED]
     code = _code_of(codes)
@@ -350,10 +170,10 @@ def _end(code: int) -> NoReturn:
     os._exit(code)
 
 
-def _job(config: DictConfig) -> int:
+def _job(composer: Composer) -> int:
     """Run; the exit code. Other jobs of the same command go on after an error."""
     try:
-        return run(config)
+        return run(composer)
     except (RecordError, RayLost) as error:
         _refused(error)
         return FAILED
@@ -369,7 +189,12 @@ def _refused(error: Exception) -> int:
     return REFUSED
 
 
-if __name__ == "__main__":
+def run_and_end() -> NoReturn:
+    """Follow the command line of this process, and end it."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, terminate)
     _end(main())
+
+
+if __name__ == "__main__":
+    run_and_end()

@@ -1,17 +1,13 @@
-"""Why was a request late: `python -m harness.why RUN_FOLDER REQUEST`.
+"""Why was a request late: `python -m harness why RUN_FOLDER REQUEST`.
 
 Splits the time from arrival to finish into waiting (before it first ran), preempted (from an
 preemption to running again), prefill and decode (iterations that computed its prompt or its next
 token), and paused (it held KV but was in no iteration, or was in none because others prefilled).
 """
 
-import argparse
-import sys
-from collections.abc import Sequence
 from pathlib import Path
 
 import pandas as pd
-from rich.console import Console
 from rich.table import Table
 
 PARTS = ("waiting_s", "preempted_s", "prefill_s", "decode_s", "paused_s")
@@ -51,25 +47,12 @@ def explain(folder: Path, request: int) -> pd.DataFrame:
     return pd.DataFrame({"seconds": every.loc[request], "median of its service": every.median()})
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Print the parts; the exit status."""
-    parser = argparse.ArgumentParser(description="Split a request's time into its parts.")
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("request", type=int)
-    given = parser.parse_args(arguments)
-    try:
-        frame = explain(given.folder, given.request)
-    except (ValueError, OSError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    table = Table(title=f"request {given.request}: {frame['seconds'].sum():,.3f} s to completion")
+def explained(folder: Path, request: int) -> Table:
+    """The parts as a table. Raises ValueError as `explain` does."""
+    frame = explain(folder, request)
+    table = Table(title=f"request {request}: {frame['seconds'].sum():,.3f} s to completion")
     for name in ("part", *frame.columns):
         table.add_column(name, justify="left" if name == "part" else "right")
     for part, values in frame.iterrows():
         table.add_row(str(part).removesuffix("_s"), *(f"{value:,.3f}" for value in values))
-    Console().print(table)
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+    return table

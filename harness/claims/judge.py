@@ -40,7 +40,7 @@ from harness.config.yaml_files import read_yaml
 from harness.costs.model_facts import unknown_name
 from harness.runs.cell_lists import ScenarioCells, column_of, read_cells
 from harness.runs.figures import FIGURES
-from harness.runs.matrix import places
+from harness.runs.matrix import axes_of, settings_of
 
 LIKE_FOR_ALL = ("workload", "hardware", "slo")
 """What a variation changes for every system, by the first part of its key."""
@@ -311,9 +311,9 @@ def probes(runs: Sequence[str]) -> Cells:
 @cache
 def _probe(run: str) -> Cells:
     content = scenario_file(run.partition(" ")[0])
-    matrix, skip = content.get("matrix") or {}, content.get("skip") or ()
-    settings = [place.setting for place in places(matrix, skip=skip, vary={}, vary_at=())]
-    columns = {column_of(axis): [_plain(it[axis]) for it in settings] for axis in matrix}
+    matrix = content.get("matrix") or {}
+    settings = settings_of(matrix)
+    columns = {column_of(axis): [_plain(it[axis]) for it in settings] for axis in axes_of(matrix)}
     frame = pd.DataFrame(columns)
     return frame.assign(**{name: 1.0 for name in FIGURES if name not in frame}, folder=PROBE)
 

@@ -66,7 +66,7 @@ def fits(value: object, shape: type[Shape], where: str) -> Shape:
         found: Shape = _adapter(kind).validate_json(json.dumps(value))
         return found
     except ValidationError as error:
-        raise ValueError(f"{where}: {_sentence(error)}") from None
+        raise ValueError(f"{where}: {sentence_of(error)}") from None
 
 
 @cache
@@ -94,7 +94,22 @@ def _loaded(path: Path, text: str) -> object:
         raise ValueError(f"{path} is nested too deeply") from None
 
 
-def _sentence(error: ValidationError) -> str:
+_WORDS = {
+    "Input should be": "it must be",
+    "greater than or equal to": "at least",
+    "less than or equal to": "at most",
+    "a valid integer": "a whole number",
+    "a valid number": "a number",
+    "a valid string": "a text",
+    "a valid boolean": "true or false",
+    "a valid list": "a list",
+    "a valid dictionary or instance of": "keys with values of",
+    "a valid dictionary": "keys with values",
+}
+"""What pydantic says, and how a sentence here has it."""
+
+
+def sentence_of(error: ValidationError) -> str:
     """The first thing that does not fit: its key, its value, what is allowed."""
     first = error.errors(include_url=False)[0]
     key = "".join(f"[{it}]" if isinstance(it, int) else f".{it}" for it in first["loc"]).lstrip(".")
@@ -102,7 +117,9 @@ def _sentence(error: ValidationError) -> str:
         return f"{key} is missing"
     if first["type"] in ("extra_forbidden", "unexpected_keyword_argument"):
         return f"there is no key {key}, which is {first['input']!r:.60}"
-    said = first["msg"].removeprefix("Value error, ").replace("Input should be", "it must be")
+    said = first["msg"].removeprefix("Value error, ")
+    for theirs, ours in _WORDS.items():
+        said = said.replace(theirs, ours)
     is_whole = first["type"] == "value_error" and isinstance(first["input"], dict)
     if is_whole:
         return f"{key}: {said}".lstrip(": ")

@@ -144,10 +144,10 @@ def _words(name: str, results: Path) -> list[str]:
 
 def _ran(words: Sequence[str]) -> pd.DataFrame:
     """Rows of all cells. ValueError where one has failed."""
-    ran = api.run(words)
-    if ran.failed:
-        raise ValueError(f"{ran.failed[0]}: {ran.failed[0].failure.sentence}")
-    return ran.rows
+    rows = api.sweep(overrides=words)
+    if len(lost := rows[rows["failed"] != ""]):
+        raise ValueError(f"{lost[POLICY].iloc[0]}: {lost['failed'].iloc[0]}")
+    return rows
 
 
 def _backlog(words: Sequence[str], *, kv: str) -> tuple[float, float]:

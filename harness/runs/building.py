@@ -1,4 +1,4 @@
-"""A cell from its plain configuration: the system, the workload, the folder of the result."""
+"""A cell from its configuration: the system, the workload, the folder of the result."""
 
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -9,7 +9,7 @@ import numpy as np
 
 from harness.config import inputs
 from harness.config.build import TARGET, build
-from harness.config.paths import PROFILES, ROOT
+from harness.config.paths import PROFILES
 from harness.config.ranges_of_units import check_range
 from harness.costs.gpu_facts import gpu_facts
 from harness.costs.model import PARTS, ProfileCosts
@@ -32,7 +32,8 @@ from harness.planning.application_history import ApplicationHistory, UnitRun
 from harness.planning.forecast import Window
 from harness.predictors.ecdf import LENGTH_SAMPLES, Ecdf, length_files, load_lengths
 from harness.runs.cells import Cell, PredictorFactory, WorkloadFactory
-from harness.runs.matrix import Place
+from harness.runs.config import HardwareConfig, RunConfig
+from harness.runs.matrix import ALONE, Place
 from harness.runs.own_context import (
     UNKNOWN_TOKENS,
     contexts_of,
@@ -43,21 +44,6 @@ from harness.runs.own_context import (
 )
 from harness.runs.run_key import key_of, run_id
 from harness.workloads.workload import Workload
-
-DETERMINES = (
-    "engine",
-    "hardware",
-    "workload",
-    "policy",
-    "predictor",
-    "system",
-    "variant",
-    "seed",
-    "record",
-    "slo",
-    "warm_up_s",
-)
-"""Top-level keys that a result depends on."""
 
 _STATIC = f"{StaticBatching.__module__}.{StaticBatching.__qualname__}"
 
@@ -125,98 +111,97 @@ def runs_of(past: Workload, apps: Apps) -> ApplicationHistory:
     return ApplicationHistory(runs, backends)
 
 
-def cell_of(plain: Mapping[str, Any], place: Place, chosen: Mapping[str, str]) -> Cell:
-    """Everything one cell needs; `plain` is resolved and checked.
+def cell_of(config: RunConfig, place: Place = ALONE) -> Cell:
+    """Everything one cell needs; `place` is where it stands in a scenario.
 
-    `place` is where it stands in the scenario, `chosen` the file that each group was taken from.
     Raises ValueError for what does not fit together.
     """
     before = len(inputs.READ)
-    cell = _cell(plain, place, chosen)
+    cell = _cell(config, place)
     cell.named.refuse_unnamed(before)
     return cell
 
 
-def _cell(plain: Mapping[str, Any], place: Place, chosen: Mapping[str, str]) -> Cell:
-    hardware, record, seed = plain["hardware"], plain["record"], plain["seed"]
-    costs = costs_of(plain)
-    workload_factory = _workload(plain, costs)
+def _cell(config: RunConfig, place: Place) -> Cell:
+    hardware, record, seed = config.hardware, config.record, config.seed
+    costs = costs_of(config)
+    workload_factory = _workload(config, costs)
     if followed := follow_context(tuple(workload_factory.models)):
-        plain, costs = _at_own_context(plain, followed, workload_factory.build(seed))
-        workload_factory = _workload(plain, costs)
+        config, costs = _at_own_context(config, followed, workload_factory.build(seed))
+        workload_factory = _workload(config, costs)
     models = workload_factory.models
     for model in models:
         costs.require(model)
-    true = _drawn(costs, hardware["cost_draw"], seed)
+    true = _drawn(costs, hardware.cost_draw, seed)
     past = _past(workload_factory, seed)
     shares = isinstance(workload_factory, SharesPrefixes) and workload_factory.shares_prefixes
-    engine, system = _serving(plain, models, past, believed=costs, true=true, shares=shares)
-    predictor_factory = _predictor_factory(plain["predictor"], system)
-    determines = {key: plain[key] for key in DETERMINES}
-    believed = length_files(models) if _plans(plain["system"]) else {}
+    engine, system = _serving(config, models, past, believed=costs, true=true, shares=shares)
+    predictor_factory = _predictor_factory(config.predictor, system)
+    determines = config.determines
+    believed = length_files(models) if _plans(config.system) else {}
     named = key_of(determines, engine, costs, workload_factory, predictor_factory, believed)
     # A variation is known as one, also where another command has run the same as its own cell.
     varied = {"varied": place.varied} if place.varied else {}
     run = run_id({**determines, **named.inputs(), **varied}, named.code)
     return Cell(
         named=named,
-        config={**determines, "chosen": chosen, "varied": place.varied},
+        config={**determines, "chosen": config.chosen, "varied": place.varied},
         setting=place.setting,
         varied=place.varied,
-        folder=ROOT / plain["results"] / plain["name"] / run,
+        folder=config.folder / run,
         workload_factory=workload_factory,
         predictor_factory=predictor_factory,
         system=system,
         engine=engine,
         costs=costs,
-        gpus=hardware["gpu_count"],
+        gpus=hardware.gpu_count,
         seed=seed,
-        keep_iterations=record["iterations"] or record["trace"],
-        keep_trace=record["trace"],
+        keep_iterations=record.iterations or record.trace,
+        keep_trace=record.trace,
     )
 
 
-def _workload(plain: Mapping[str, Any], costs: ProfileCosts) -> WorkloadFactory:
+def _workload(config: RunConfig, costs: ProfileCosts) -> WorkloadFactory:
     """The recipe of the workload, for the KV that these costs leave."""
-    offered = {"costs": costs, "kv_room": partial(_kv_room, plain, costs)}
+    offered = {"costs": costs, "kv_room": partial(_kv_room, config, costs)}
     factory: WorkloadFactory = build(
-        plain["workload"], path="workload", offered=offered, kind=WorkloadFactory
+        config.workload, path="workload", offered=offered, kind=WorkloadFactory
     )
     return factory
 
 
 def _at_own_context(
-    plain: Mapping[str, Any], models: tuple[str, ...], load: Workload
-) -> tuple[Mapping[str, Any], ProfileCosts]:
+    config: RunConfig, models: tuple[str, ...], load: Workload
+) -> tuple[RunConfig, ProfileCosts]:
     """Configuration and costs at the contexts of a load of models with windows or states."""
     contexts = contexts_of(load, models)
-    window = plain["hardware"]["window_at_tokens"] or contexts.typical_tokens
-    costs = _costs(plain, window_at_tokens=window)
-    running = state_requests(costs, models, _degrees(plain), contexts, limit_of(plain))
+    window = config.hardware.window_at_tokens or contexts.typical_tokens
+    costs = _costs(config, window_at_tokens=window)
+    running = state_requests(costs, models, _degrees(config), contexts, limit_of(config))
     if not running:
-        return plain, costs
-    costs = _costs(plain, window_at_tokens=window, state_requests=running)
-    return with_limit(plain, running), costs
+        return config, costs
+    costs = _costs(config, window_at_tokens=window, state_requests=running)
+    return with_limit(config, running), costs
 
 
-def _degrees(plain: Mapping[str, Any]) -> list[int]:
+def _degrees(config: RunConfig) -> list[int]:
     """The tensor parallelism of the placement, or else all that the GPUs allow."""
-    degree = plain["system"]["placement"].get("tensor_parallel")
-    degrees = [2**power for power in range(4) if 2**power <= plain["hardware"]["gpu_count"]]
+    degree = config.system["placement"].get("tensor_parallel")
+    degrees = [2**power for power in range(4) if 2**power <= config.hardware.gpu_count]
     return [degree] if isinstance(degree, int) else degrees
 
 
-def _kv_room(plain: Mapping[str, Any], costs: ProfileCosts, model: str) -> tuple[int, int]:
+def _kv_room(config: RunConfig, costs: ProfileCosts, model: str) -> tuple[int, int]:
     """KV blocks of a group that serves a model alone, and tokens of a block; 0 blocks: unknown.
 
     At the tensor parallelism of the placement, or else the largest that the GPUs allow. Raises
     ValueError for a model that fits none of these.
     """
     service = ServiceId(model)
-    asked = _degrees(plain)
-    is_given = isinstance(plain["system"]["placement"].get("tensor_parallel"), int)
+    asked = _degrees(config)
+    is_given = isinstance(config.system["placement"].get("tensor_parallel"), int)
     blocks = max(costs.kv_blocks(service, it) for it in asked)
-    if not blocks and (is_given or plain["hardware"]["gpu_count"] <= asked[-1]):
+    if not blocks and (is_given or config.hardware.gpu_count <= asked[-1]):
         why = costs.unfit_because(service, asked[-1])
         raise ValueError(f"{model} does not fit {asked[-1]} GPUs: {why}")
     return blocks, costs.block_tokens(service)
@@ -232,39 +217,35 @@ def _past(workload: WorkloadFactory, seed: int) -> dict[str, object]:
     return {"applications": runs_of(before, before.apps)}
 
 
-def costs_of(plain: Mapping[str, Any]) -> ProfileCosts:
+def costs_of(config: RunConfig) -> ProfileCosts:
     """Costs of the machine of a run's configuration, at the context that it states, if any."""
-    return _costs(plain, window_at_tokens=plain["hardware"]["window_at_tokens"] or UNKNOWN_TOKENS)
+    return _costs(config, window_at_tokens=config.hardware.window_at_tokens or UNKNOWN_TOKENS)
 
 
-def _costs(
-    plain: Mapping[str, Any], *, window_at_tokens: int, state_requests: int = 0
-) -> ProfileCosts:
+def _costs(config: RunConfig, *, window_at_tokens: int, state_requests: int = 0) -> ProfileCosts:
     """Seconds and memory as the profile of a machine has them."""
-    hardware = plain["hardware"]
-    tokens, requests = (
-        plain["engine"].get(it) for it in ("max_num_batched_tokens", "max_num_seqs")
-    )
+    hardware = config.hardware
+    tokens, requests = (config.engine.get(it) for it in ("max_num_batched_tokens", "max_num_seqs"))
     is_limited = isinstance(tokens, int) and isinstance(requests, int)
     return ProfileCosts(
-        gpu=hardware["gpu"],
-        profile_dir=hardware["profile"],
-        memory_share=hardware["memory_share"],
+        gpu=hardware.gpu,
+        profile_dir=hardware.profile,
+        memory_share=hardware.memory_share,
         parts=PARTS,
-        replica_start_s=hardware["replica_start_s"],
-        engine_start_s=hardware["engine_start_s"],
-        weights_bytes_per_s=hardware["weights_bytes_per_s"],
-        kv_bytes=hardware["kv_bytes"],
-        block_tokens=hardware["block_tokens"],
+        replica_start_s=hardware.replica_start_s,
+        engine_start_s=hardware.engine_start_s,
+        weights_bytes_per_s=hardware.weights_bytes_per_s,
+        kv_bytes=hardware.kv_bytes,
+        block_tokens=hardware.block_tokens,
         window_at_tokens=window_at_tokens,
-        sm_share_profile=hardware["sm_share_profile"],
-        engine=hardware["engine"],
-        roofline=hardware["roofline"],
-        expert_parallel=hardware["expert_parallel"],
-        kv_number_bytes=hardware["kv_number_bytes"],
+        sm_share_profile=hardware.sm_share_profile,
+        engine=hardware.engine,
+        roofline=hardware.roofline,
+        expert_parallel=hardware.expert_parallel,
+        kv_number_bytes=hardware.kv_number_bytes,
         limits=(tokens, requests) if is_limited else (None, None),
         state_requests=state_requests,
-        scale_seconds=hardware["scale_seconds"],
+        scale_seconds=hardware.scale_seconds,
     )
 
 
@@ -273,13 +254,13 @@ def _drawn(costs: ProfileCosts, draw: int, seed: int) -> ProfileCosts | DrawnCos
     return DrawnCosts(costs, draw, seed) if draw else costs
 
 
-def _host_memory(hardware: Mapping[str, Any]) -> HostMemory:
+def _host_memory(hardware: HardwareConfig) -> HostMemory:
     """What each GPU has of it, at the rate given or that of its data sheet."""
-    check_range("hardware.host_kv_bytes", hardware["host_kv_bytes"])
-    rate = hardware["pcie_bytes_per_s"]
+    check_range("hardware.host_kv_bytes", hardware.host_kv_bytes)
+    rate = hardware.pcie_bytes_per_s
     if rate is None:
-        rate = gpu_facts(hardware["gpu"], PROFILES / hardware["profile"]).pcie_bytes_per_s
-    return HostMemory(kv_bytes=hardware["host_kv_bytes"], bytes_per_s=rate)
+        rate = gpu_facts(hardware.gpu, PROFILES / hardware.profile).pcie_bytes_per_s
+    return HostMemory(kv_bytes=hardware.host_kv_bytes, bytes_per_s=rate)
 
 
 def _predictor_factory(node: Mapping[str, Any], system: System) -> PredictorFactory | None:
@@ -300,7 +281,7 @@ def _predictor_factory(node: Mapping[str, Any], system: System) -> PredictorFact
 
 
 def _serving(
-    plain: Mapping[str, Any],
+    config: RunConfig,
     models: Sequence[str],
     past: Mapping[str, object],
     *,
@@ -312,23 +293,23 @@ def _serving(
 
     `past` is the workload's history; `_engine_node` says when prefixes that it `shares` are cached.
     """
-    system = plain["system"]
+    system = config.system
     offered: dict[str, object] = {
         "costs": believed,
-        "cluster": _cluster(plain["hardware"], believed.memory_bytes),
-        "seed": plain["seed"],
-        "host_memory": _host_memory(plain["hardware"]),
+        "cluster": _cluster(config.hardware, believed.memory_bytes),
+        "seed": config.seed,
+        "host_memory": _host_memory(config.hardware),
         **past,
     }
     if _plans(system):
         offered["planner_costs"] = believed.with_parts(tuple(system["planner_parts"]))
-        offered["lengths"] = _believed_lengths(models, system["withheld_lengths"], plain["seed"])
+        offered["lengths"] = _believed_lengths(models, system["withheld_lengths"], config.seed)
     built = System(
         name=system["name"],
         **{
             key: build(node, path=path, offered=offered, kind=kind)
             for key, path, node, kind in (
-                ("scheduling", "policy", plain["policy"], SchedulingPolicy),
+                ("scheduling", "policy", config.policy, SchedulingPolicy),
                 ("dispatch", "system.dispatch", system["dispatch"], DispatchPolicy),
                 ("placement", "system.placement", system["placement"], PlacementPolicy),
                 ("prewarm", "system.prewarm", system.get("prewarm"), PrewarmPolicy),
@@ -336,16 +317,16 @@ def _serving(
             if node is not None
         },
     )
-    node = _engine_node(plain, built, shares=shares)
+    node = _engine_node(config, built, shares=shares)
     engine: Engine = build(node, path="engine", offered={**offered, "costs": true}, kind=Engine)
     return engine, built
 
 
-def _engine_node(plain: Mapping[str, Any], system: System, *, shares: bool) -> dict[str, Any]:
+def _engine_node(config: RunConfig, system: System, *, shares: bool) -> dict[str, Any]:
     """The engine with prefix caching on or off where its file leaves that open."""
-    node = dict(plain["engine"])
+    node = dict(config.engine)
     if node.get("prefix_caching", False) is None:
-        fits = not needs_of(system) - WITH_PREFIX_CACHING and not _is_static(plain["policy"])
+        fits = not needs_of(system) - WITH_PREFIX_CACHING and not _is_static(config.policy)
         node["prefix_caching"] = shares and fits
     return node
 
@@ -379,8 +360,8 @@ def _believed_lengths(models: Sequence[str], withheld: float, seed: int) -> dict
     }
 
 
-def _cluster(hardware: Mapping[str, Any], memory_bytes: int) -> Cluster:
-    count, island = hardware["gpu_count"], hardware["nvlink_island"]
+def _cluster(hardware: HardwareConfig, memory_bytes: int) -> Cluster:
+    count, island = hardware.gpu_count, hardware.nvlink_island
     if count < 1 or island < 1:
         raise ValueError(
             f"hardware has gpu_count={count} and nvlink_island={island}, both must be at least 1"

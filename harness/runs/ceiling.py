@@ -22,6 +22,7 @@ from harness.costs.iteration import IterationTable
 from harness.interface.entities import ServiceId
 from harness.interface.tables import Floats, Ints
 from harness.runs.building import costs_of
+from harness.runs.config import stored_configuration
 from harness.runs.record import config_of
 
 MOST_TOKENS = 8192
@@ -57,12 +58,12 @@ def most_per_s(folder: Path) -> float:
 
 
 def _room_and_table(folder: Path) -> tuple[Room, IterationTable]:
-    config = config_of(folder)
-    degree = config["system"]["placement"].get("tensor_parallel")
+    config = stored_configuration(config_of(folder))
+    degree = config.system["placement"].get("tensor_parallel")
     if not isinstance(degree, int):
         raise ValueError(f"{folder} has no one tensor parallelism")
-    costs, service = costs_of(config), ServiceId(config["workload"]["model"])
-    block_tokens, most = costs.block_tokens(service), int(config["engine"]["max_num_seqs"])
+    costs, service = costs_of(config), ServiceId(config.workload["model"])
+    block_tokens, most = costs.block_tokens(service), int(config.engine["max_num_seqs"])
     room = Room(costs.kv_blocks(service, degree) * block_tokens, block_tokens, most)
     return room, costs.table(service, degree)
 

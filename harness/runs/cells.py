@@ -107,6 +107,26 @@ class Run:
     engines: Mapping[str, object] = field(default_factory=dict)
     figures: Mapping[str, Any] = field(default_factory=dict)
 
+    @property
+    def requests(self) -> pd.DataFrame:
+        """A row for each request: when it came, started, had its tokens and was answered."""
+        return self.tables["requests"]
+
+    @property
+    def gpus(self) -> pd.DataFrame:
+        """Intervals in which GPUs were busy or loading."""
+        return self.tables["gpu"]
+
+    @property
+    def iterations(self) -> pd.DataFrame | None:
+        """Batches, where the configuration asked for them (`record.iterations`)."""
+        return self.tables.get("iterations")
+
+    @property
+    def units(self) -> pd.DataFrame | None:
+        """Calls of applications, where a workload has applications."""
+        return self.tables.get("units")
+
 
 def compute(cell: Cell) -> Run:
     """Serve the cell's workload. Writes nothing.

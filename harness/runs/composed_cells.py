@@ -3,122 +3,79 @@
 from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
-from omegaconf import DictConfig, OmegaConf
-
-from harness.config.hydra_words import literal, word
 from harness.runs.building import cell_of
 from harness.runs.cells import Cell
-from harness.runs.config import KEYS, check, check_variant
+from harness.runs.composing import Composer
+from harness.runs.config import RunConfig
 from harness.runs.failures import Failure
 from harness.runs.limits import resolved_limits
-from harness.runs.matrix import Place, places
+from harness.runs.matrix import CASES, Place, places
+
+DRAWS = "hardware.cost_draw"
+"""The axis of draws of costs."""
 
 CHECKED = 500
 """Cells that are built before the first one runs."""
 MOST_CHECKED = 2_000
 """Of a larger matrix, so many at most: those in which an axis has a value for the first time."""
 
-Compose = Callable[[tuple[str, ...]], DictConfig]
-"""The configuration with these choices of groups (`group=file`)."""
-
-
-def as_plain(config: DictConfig) -> dict[str, Any]:
-    """The configuration resolved and checked. Raises ValueError for what it may not say."""
-    there = {str(key) for key in config}
-    if missing := [key for key in KEYS[""] if key not in there]:
-        raise ValueError(f"{missing[0]} is missing")
-    check_variant(config.variant)
-    plain = _plain_of(config)
-    check(plain)
-    return plain
-
-
-def _plain_of(config: DictConfig) -> dict[str, Any]:
-    """A configuration as plain values, resolved. Raises OmegaConf's errors, as for missing ones."""
-    plain = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
-    assert isinstance(plain, dict)
-    return {str(key): value for key, value in plain.items()}
-
-
-def _value_at(plain: Mapping[str, Any], key: str, *, otherwise: object) -> object:
-    """What a plain configuration has at a dotted key."""
-    *path, name = key.split(".")
-    node: Any = plain
-    for part in path:
-        node = node.get(part) if isinstance(node, Mapping) else None
-    return node.get(name, otherwise) if isinstance(node, Mapping) else otherwise
-
 
 def _but(mapping: Mapping[Any, Any], keys: Collection[str]) -> dict[str, Any]:
     return {str(key): value for key, value in mapping.items() if str(key) not in keys}
 
 
-class Matrix:
-    """The cells of a configuration and its variations.
+def _is_at(setting: Mapping[str, object], where: Mapping[str, object]) -> bool:
+    return all(
+        axis in setting and setting[axis] in (it if isinstance(it, list) else [it])
+        for axis, it in where.items()
+    )
 
-    Variations are among its cells where the configuration has `variations: true`. `given` are the
-    keys of the command line: such a key is no axis, and is not varied. `groups` are
-    the groups and the file that was chosen of each; those that say where cells run are none of a
-    cell's, `chosen_at` leaves them out. A place whose configuration has no such key as is to be
-    varied, or has the value already, is no cell.
+
+def _listed(where: Mapping[str, object]) -> str:
+    return ", ".join(f"{axis}={value}" for axis, value in where.items())
+
+
+class Matrix:
+    """The cells that a command line stands for, and their variations.
+
+    Variations are among its cells where the configuration has `variations: true`. A key of the
+    command line is no axis, and is not varied. A place whose configuration has no such key as is to
+    be varied, or has the value already, is no cell. With `uncertainty_draws` every cell has further
+    ones, on draws of its costs. `where` has values of axes, one or a list of each: other cells are
+    left out. Raises ValueError where that leaves none.
     """
 
-    def __init__(
-        self,
-        config: DictConfig,
-        *,
-        compose: Compose,
-        groups: Mapping[str, str],
-        given: Collection[str],
-    ) -> None:
-        self._compose, self._groups = compose, groups
-        self._composed: dict[tuple[str, ...], DictConfig] = {}
-        self._in_use: dict[tuple[str, ...], DictConfig] = {}
-        plain = _plain_of(config)
+    def __init__(self, composer: Composer, where: Mapping[str, object] | None = None) -> None:
+        self.composer, self.config = composer, composer.whole()
+        given, config = composer.given, self.config
         # The program of a paper's authors leaves nothing open.
-        may_vary = plain["vary"] if plain["variations"] and plain["variant"] == "paper" else {}
-        matrix, self._vary = (_but(it, given) for it in (plain["matrix"], may_vary))
-        vary_at = [_but(pattern, given) for pattern in plain["vary_at"]]
-        self.places = list(places(matrix, skip=plain["skip"], vary=self._vary, vary_at=vary_at))
+        may_vary = config.vary if config.variations and config.variant == "paper" else {}
+        matrix, self._vary = (_but(it, given) for it in (config.matrix, may_vary))
+        if CASES in matrix:
+            matrix[CASES] = [_but(case, given) for case in matrix[CASES]]
+        not_varied = config.vary.keys() - self._vary.keys()
+        patterns = [pattern for pattern in config.vary_at if not pattern.keys() & not_varied]
+        vary_at = [_but(pattern, given) for pattern in patterns]
+        if config.uncertainty_draws:
+            matrix[DRAWS] = list(range(config.uncertainty_draws + 1))
+        every = places(matrix, vary=self._vary, vary_at=vary_at)
+        self.places = [place for place in every if _is_at(place.setting, where or {})]
+        if not self.places:
+            raise ValueError(f"no cell has {_listed(where or {})}")
 
-    def config_at(self, place: Place) -> dict[str, Any] | None:
-        """The configuration of a cell, resolved and checked; None where the place is no cell."""
+    def config_at(self, place: Place) -> RunConfig | None:
+        """The configuration of a cell, limits resolved; None where the place is no cell."""
         key, value = place.varied, place.setting.get(place.varied)
         if key:
-            axes = _but(place.setting, {key})
-            is_group = key in self._groups
-            was = self._groups[key] if is_group else _value_at(self._at(axes), key, otherwise=value)
+            was = self.composer.value_at(_but(place.setting, {key}), key, otherwise=value)
             if was == value:
                 return None
-        plain = resolved_limits(self._at(place.setting))
-        check(plain)
-        return plain
+        return resolved_limits(self.composer.cell(place.setting))
 
     def cell_at(self, place: Place) -> Cell | None:
         """The cell, built. Raises ValueError for what does not fit together."""
-        plain = self.config_at(place)
-        return cell_of(plain, place, self.chosen_at(place)) if plain is not None else None
-
-    def chosen_at(self, place: Place) -> dict[str, str]:
-        """The file that each group of a cell's configuration was taken from."""
-        ours = {k: v for k, v in self._groups.items() if "hydra/" not in k and k != "cluster"}
-        return {group: str(place.setting.get(group, value)) for group, value in ours.items()}
-
-    def _at(self, setting: Mapping[str, object]) -> dict[str, Any]:
-        """The configuration with a value on every axis, resolved."""
-        picks = tuple(word(axis, it) for axis, it in setting.items() if axis in self._groups)
-        axes = _but(setting, self._groups)
-        if picks not in self._composed:
-            self._composed[picks] = _one_cell(self._compose(picks))
-        # To copy a configuration takes longer than to resolve it: cells of the same axes share one.
-        shared = (*picks, *axes)
-        config = self._in_use.get(shared)
-        if config is None or any(isinstance(value, Mapping) for value in axes.values()):
-            config = self._in_use[shared] = self._composed[picks].copy()
-        for axis, value in axes.items():
-            OmegaConf.update(config, axis, literal(value), force_add=False)
-        check_variant(config.variant)
-        return _plain_of(config)
+        config = self.config_at(place)
+        return cell_of(config, place) if config is not None else None
 
     def checked(self, tick: Callable[[], None]) -> dict[int, Cell | None]:
         """The cells that are built before any runs, by their place.
@@ -143,7 +100,8 @@ class Matrix:
             for value in values:
                 if (key, key, str(value)) not in seen:
                     raise ValueError(
-                        f"vary.{key}: every cell has {value} already, or none has such a key"
+                        f"vary.{key}: every cell has {value} already, or none has such a key, "
+                        "or vary_at names none"
                     )
         return built
 
@@ -160,12 +118,3 @@ class Matrix:
             return self.cell_at(place)
         except Exception as error:  # of any kind, as when a cell runs
             return Failure.of(error)
-
-
-def _one_cell(config: DictConfig) -> DictConfig:
-    """Without what says which cells there are: that need not be copied for each of them."""
-    for key in ("matrix", "vary", "compare"):
-        config[key] = {}
-    for key in ("skip", "vary_at"):
-        config[key] = []
-    return config

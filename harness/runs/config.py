@@ -1,307 +1,289 @@
-"""Schema of a run: what a configuration may say at its top level.
+"""A configuration: plain models of what a run may be told, whoever composes it.
 
-Group contents (`engine`, `hardware`, `workload`, `policy`, `predictor`, `system`) are checked by
-the constructors they name. No field has a default here: values live in the YAML files.
+What groups hold (`engine`, `workload`, `policy`, `predictor`, `system`, `cluster`) is checked by
+the constructors that they name. No field has a default here: values live in the YAML files.
 """
 
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields, is_dataclass
-from functools import cache
-from math import inf, isnan
 from pathlib import Path
-from types import NoneType, UnionType
-from typing import Any, get_args, get_origin, get_type_hints
+from typing import Annotated, Any
 
-from omegaconf import MISSING
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    model_validator,
+)
 
 from harness.config.inputs import TOPS
 from harness.config.paths import ROOT
+from harness.config.schema import sentence_of
 from harness.costs.model_facts import unknown_name
-from harness.runs.tracking import MODES
+from harness.runs.matrix import CASES, axes_of, settings_of
+
+VARIANTS = ("paper", "code")
+MODES = ("wandb", "none")
+"""Where runs are mirrored."""
+TAKEN = (
+    *("bench", "claims", "figures", "fidelity", "fidelity_runs", "fidelity_vllm", "local"),
+    *("league", "measured", "pages", "predictors", "starting", "verify", "wandb"),
+)
+"""Folders below results/ that hold no runs."""
+OWN = (*TOPS, "scenarios", "plots", "requirements", ".git", ".venv")
+"""Folders of the project that are read: what was written there would be another program."""
+DETERMINES = (
+    *("engine", "hardware", "workload", "policy", "predictor", "system", "variant", "seed"),
+    *("record", "slo", "warm_up_s"),
+)
+"""Keys that a result depends on."""
+HOW = ("compare", "shows", "expected_minutes", "tracking", "results", "workers", "variations")
+"""Keys that say how a sweep is run and shown, and not which cells it has."""
+NO_AXES = ("name", "matrix", "vary", "vary_at", "uncertainty_draws", "chosen", *HOW)
+"""Keys that say nothing of a cell."""
+
+KNOWN = {
+    "system": (
+        *("name", "dispatch", "placement", "prewarm", "planner_parts", "withheld_lengths"),
+        "by_variant",
+    ),
+    "compare": ("axis", "reference"),
+}
+"""Keys that may stand where no constructor would refuse one."""
+
+GpuCount = Annotated[int, Field(le=65_536)]
+"""A machine with more would never end."""
 
 
-def within(*, least: float = -inf, most: float = inf) -> Any:
-    """A field that its YAML file gives: a number in this range, beyond which no run would end."""
-    return field(default=MISSING, metadata={"range": (least, most)})
+def _positive(limit: float | None) -> float | None:
+    if limit is not None and not limit > 0:
+        raise ValueError("it must be positive, or null for none")
+    return limit
 
 
-@dataclass
-class HardwareConfig:
+def _as_text(value: object) -> object:
+    """A number that is given for a text, as in name=2024."""
+    return str(value) if type(value) is int else value
+
+
+Text = Annotated[str, BeforeValidator(_as_text)]
+Limit = Annotated[float | None, AfterValidator(_positive)]
+
+
+class Plain(BaseModel):
+    """No unknown key, no number that is none, no guessing of types."""
+
+    model_config = ConfigDict(strict=True, extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+class HardwareConfig(Plain):
     """A machine."""
 
-    gpu: str = MISSING
+    gpu: str
     """GPU name in harness/profiles/gpus.json."""
-    gpu_count: int = within(most=65_536)
+    gpu_count: GpuCount
     """Number of GPUs."""
-    nvlink_island: int = within(most=65_536)
+    nvlink_island: GpuCount
     """Consecutive GPUs joined by NVLink."""
-    memory_share: float = MISSING
+    memory_share: float
     """Share of GPU memory for weights and KV, 0..1."""
-    profile: str = MISSING
+    profile: str
     """Folder of fitted cost profiles under harness/profiles."""
-    engine: str = MISSING
+    engine: str
     """Kind of engine: a file of harness/profiles/engines."""
-    roofline: bool = MISSING
+    roofline: bool
     """Whether formulas stand in for the kernels of a GPU without a table."""
-    expert_parallel: bool = MISSING
+    expert_parallel: bool
     """Whether a GPU of a group holds whole experts, or a part of each."""
-    kv_number_bytes: int | None = MISSING
+    kv_number_bytes: int | None
     """Bytes of a number in KV; null: as the model's config has it."""
-    cost_draw: int = within(least=0, most=2**31)
+    cost_draw: Annotated[int, Field(ge=0, le=2**31)]
     """Which possible true costs of its seed a run has, 1 and up; 0: those of the profile."""
-    scale_seconds: float = within(most=1e6)
+    scale_seconds: Annotated[float, Field(le=1e6)]
     """What the seconds of iterations are multiplied by, above 0; 1: as the profile has them."""
-    replica_start_s: float = within(most=1e6)
+    replica_start_s: Annotated[float, Field(le=1e6)]
     """Seconds longer that a replica loads for every other of its service that starts with it."""
-    engine_start_s: float | None = within(most=1e6)
+    engine_start_s: Annotated[float, Field(le=1e6)] | None
     """Seconds of a load before weights are read; null: as the profile has it."""
-    weights_bytes_per_s: float | None = within(least=1)
+    weights_bytes_per_s: Annotated[float, Field(ge=1)] | None
     """Rate at which an engine reads weights; null: as the profile has it."""
-    kv_bytes: int | None = MISSING
+    kv_bytes: int | None
     """Bytes of each GPU for KV; null: what `memory_share` leaves beside the weights."""
-    block_tokens: int | None = MISSING
+    block_tokens: int | None
     """Tokens of a KV block; null: as on the engine that the profile was measured on."""
-    window_at_tokens: int | None = within(most=2**31)
+    window_at_tokens: Annotated[int, Field(le=2**31)] | None
     """Context at which sliding windows count, in KV and seconds; null: that of the requests."""
-    sm_share_profile: str | None = MISSING
+    sm_share_profile: str | None
     """Folder of profiles whose shares of the SMs stand in where `profile` has none; null: none."""
-    host_kv_bytes: int = MISSING
+    host_kv_bytes: int
     """Bytes of host memory for the KV of preempted requests, of each GPU."""
-    pcie_bytes_per_s: float | None = MISSING
+    pcie_bytes_per_s: float | None
     """Rate of a GPU's copies to host memory or back; null: as its data sheet has it."""
 
 
-@dataclass
-class RecordConfig:
+class RecordConfig(Plain):
     """What to keep that is large."""
 
-    iterations: bool = MISSING
+    iterations: bool
     """Whether to write iterations.parquet."""
-    trace: bool = MISSING
+    trace: bool
     """Whether to write trace.json for Perfetto; keeps iterations as well."""
 
 
-@dataclass
-class SloConfig:
+class SloConfig(Plain):
     """Objectives that every request is held against, beside a deadline it may have; null: none."""
 
-    ttft_s: float | None = MISSING
+    ttft_s: Limit
     """Seconds to the first token."""
-    tpot_s: float | None = MISSING
+    tpot_s: Limit
     """Seconds per further token."""
-    itl_s: float | None = MISSING
+    itl_s: Limit
     """Seconds between any two tokens that follow each other."""
-    jct_s: float | None = MISSING
+    jct_s: Limit
     """Seconds to the last token."""
-    scale: float | None = MISSING
+    scale: Limit
     """Of the seconds to the last token, as a multiple of what the request takes alone.
 
     Alone is on the fewest GPUs that hold its model.
     """
 
 
-@dataclass
-class RunConfig:
+class RunConfig(Plain):
     """One cell, or with `matrix` many."""
 
-    engine: dict[str, Any] = field(default_factory=dict)
+    engine: dict[str, Any]
     """The engine: `_target_` and its options."""
-    hardware: HardwareConfig = field(default_factory=HardwareConfig)
+    hardware: HardwareConfig
     """The machine."""
-    workload: dict[str, Any] = field(default_factory=dict)
+    workload: dict[str, Any]
     """Workload recipe: `_target_` and its options."""
-    policy: dict[str, Any] = field(default_factory=dict)
+    policy: dict[str, Any]
     """Scheduling policy: `_target_` and its constants."""
-    predictor: dict[str, Any] = field(default_factory=dict)
+    predictor: dict[str, Any]
     """The predictor of output lengths: a name, with `_target_` and options."""
-    system: dict[str, Any] = field(default_factory=dict)
+    record: RecordConfig
+    """What to keep that is large."""
+    system: dict[str, Any]
     """Name, dispatch and placement policy."""
-    variant: str = MISSING
+    variant: str
     """paper | code: what its paper says of a system, or what its authors' program does instead."""
-    name: str = MISSING
+    name: Text
     """Folder of the results, and name of the run."""
-    seed: int = within(least=0, most=2**63 - 1)
+    seed: Annotated[int, Field(ge=0, le=2**63 - 1)]
     """Of the workload and of the planner."""
-    matrix: dict[str, Any] = field(default_factory=dict)
-    """Axis -> values; an axis is a config group or a dotted key. Cells are the product."""
-    skip: list[Any] = field(default_factory=list)
-    """Cells that say nothing: axis or varied key -> values, all of which a cell has."""
-    vary: dict[str, Any] = field(default_factory=dict)
+    matrix: dict[str, Any]
+    """Axis -> values; an axis is a config group or a dotted key. Cells are the product.
+
+    Under `cases` several axes together: a list of axis -> value or values.
+    """
+    vary: dict[str, Any]
     """What a paper leaves open: key -> further values, each on its own with all else as it is."""
-    vary_at: list[Any] = field(default_factory=list)
-    """Cells of the matrix at which `vary` is run, as in `skip`; all of them if none is named."""
-    variations: bool = MISSING
+    vary_at: list[Any]
+    """Cells at which `vary` is run, all if none is named: axis -> values, of which a cell has one.
+
+    What names a varied key restricts this key alone.
+    """
+    variations: bool
     """Whether the cells of `vary` run, too; without it those of the matrix alone."""
-    compare: dict[str, Any] = field(default_factory=dict)
+    compare: dict[str, Any]
     """`axis` and the `reference` value on it that the printed table normalises by."""
-    shows: list[str] = field(default_factory=list)
-    """Figures of a run (columns of its summary) that the printed table has."""
-    expected_minutes: float = within(most=1e6)
+    shows: list[str]
+    """Figures of a run that the printed table has."""
+    expected_minutes: Annotated[float, Field(le=1e6)]
     """On 2 cores."""
-    tracking: str = MISSING
+    tracking: str
     """wandb | none."""
-    results: str = MISSING
+    results: Text
     """Folder for run folders; relative to the project, not to where the command is given."""
-    workers: int | None = within(least=1, most=1024)
+    workers: Annotated[int, Field(ge=1, le=1024)] | None
     """Cells that run at the same time on this machine; null: one per usable core, at most 8."""
-    cluster: dict[str, Any] = field(default_factory=dict)
+    cluster: dict[str, Any]
     """Where cells run: `_target_` and its options."""
-    uncertainty_draws: int = within(least=0, most=10_000)
+    uncertainty_draws: Annotated[int, Field(ge=0, le=10_000)]
     """Runs more with costs drawn from the error of their profile, for intervals; 0 for none."""
-    warm_up_s: float = within(least=0, most=1e9)
+    warm_up_s: Annotated[float, Field(ge=0, le=1e9)]
     """Seconds from the first arrival whose requests are served and not counted in latencies."""
-    slo: SloConfig = field(default_factory=SloConfig)
+    slo: SloConfig
     """Service-level objectives; they change what is counted, not what is done."""
-    record: RecordConfig = field(default_factory=RecordConfig)
-    """What a run folder holds beyond its tables."""
+    chosen: dict[str, str]
+    """The file that each group was taken from, for whoever reads the run."""
+
+    @property
+    def determines(self) -> dict[str, Any]:
+        """All that a result depends on, plain."""
+        return self.model_dump(include=set(DETERMINES))
+
+    @property
+    def folder(self) -> Path:
+        """Where the runs of this name lie."""
+        return ROOT / self.results / self.name
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> "RunConfig":
+        for path, name in (("compare", "axis"), ("predictor", "name")):
+            value = getattr(self, path).get(name, "")
+            if not isinstance(value, str):
+                raise ValueError(f"{path}.{name} is {value!r:.60}, it must be a text")
+        check_variant(self.variant)
+        for path, known in KNOWN.items():
+            names = dict.fromkeys(f"{path}.{key}" for key in known)
+            for key in getattr(self, path):
+                if f"{path}.{key}" not in names:
+                    raise ValueError(unknown_name("configuration key", f"{path}.{key}", names))
+        _check_system(self.system)
+        if self.tracking not in MODES:
+            raise ValueError(f"tracking={self.tracking} is not one of {', '.join(MODES)}")
+        _check_place(self.results, self.name)
+        if self.matrix or self.vary or self.vary_at or self.compare:
+            _check_cells(self.matrix, self.vary, self.vary_at, self.compare)
+        return self
 
 
-VARIANTS = ("paper", "code")
-
-KEYS = {
-    "": tuple(field.name for field in fields(RunConfig)),
-    "hardware": tuple(field.name for field in fields(HardwareConfig)),
-    "record": tuple(field.name for field in fields(RecordConfig)),
-    "slo": tuple(field.name for field in fields(SloConfig)),
-    "system": (
-        "name",
-        "dispatch",
-        "placement",
-        "prewarm",
-        "planner_parts",
-        "withheld_lengths",
-        "by_variant",
-    ),
-    "compare": ("axis", "reference"),
-}
-"""What may stand where no constructor would refuse a key."""
+def configuration(plain: Mapping[str, Any]) -> RunConfig:
+    """A resolved configuration as a model. Raises ValueError, a sentence with key and value."""
+    try:
+        return RunConfig.model_validate(plain)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        if first["type"] == "extra_forbidden":
+            raise ValueError(_unknown_key([*map(str, first["loc"])])) from None
+        raise ValueError(sentence_of(error)) from None
 
 
-TAKEN = (
-    *("bench", "claims", "figures", "fidelity", "fidelity_runs", "fidelity_vllm", "local"),
-    *("league", "measured", "pages", "predictors", "starting", "verify", "wandb"),
-)
-"""Folders below results/ that hold no runs."""
+def stored_configuration(
+    content: Mapping[str, Any], *, results: str = "results", name: str = "stored"
+) -> RunConfig:
+    """The configuration of a run, from what its folder has of it, to be run below `results/name`.
 
-OWN = (*TOPS, "scenarios", "plots", "requirements", ".git", ".venv")
-"""Folders of the project that are read: what was written there would be another program."""
+    Raises ValueError as `configuration` does.
+    """
+    own = {key: value for key, value in content.items() if key != "varied"}
+    no_sweep: dict[str, Any] = {
+        **{"matrix": {}, "vary": {}, "vary_at": [], "variations": False, "uncertainty_draws": 0},
+        **{"compare": {}, "shows": [], "expected_minutes": 0.0, "tracking": "none"},
+        **{"workers": None, "cluster": {}, "results": results, "name": name},
+    }
+    return configuration({**own, **no_sweep})
 
-HOW = ("compare", "shows", "expected_minutes", "tracking", "results", "workers", "variations")
-"""Keys that say how a sweep is run and shown, and not which cells it has."""
 
-NO_AXES = ("name", "matrix", "skip", "vary", "vary_at", *HOW)
-"""Keys that say nothing of a cell."""
+def _unknown_key(place: list[str]) -> str:
+    """There is no such key; what is closest."""
+    model: Any = RunConfig
+    for part in place[:-1]:
+        model = model.model_fields[part].annotation
+    path = ".".join(place[:-1])
+    known = dict.fromkeys(f"{path}.{name}".lstrip(".") for name in model.model_fields)
+    return unknown_name("configuration key", ".".join(place), known)
 
 
-def check_variant(variant: str) -> None:
+def check_variant(variant: object) -> None:
     """Raise ValueError for one that is not known; other values refer to it."""
     if variant not in VARIANTS:
         raise ValueError(f"variant={variant} is not one of {', '.join(VARIANTS)}")
-
-
-def check(plain: Mapping[str, Any]) -> None:
-    """Raise ValueError for what a configuration may not say; `plain` is resolved and typed."""
-    check_types(plain)
-    _check_keys(plain)
-    _check_system(plain["system"])
-    _check_ranges("", RunConfig, plain)
-    for key, limit in plain["slo"].items():
-        if limit is not None and not 0 < limit < inf:
-            raise ValueError(f"slo.{key}={limit}, it must be positive, or null for none")
-    if plain["tracking"] not in MODES:
-        raise ValueError(f"tracking={plain['tracking']} is not one of {', '.join(MODES)}")
-    _check_place(plain["results"], plain["name"])
-    _check_axes(plain["matrix"], plain["vary"])
-    _check_matrix(plain["matrix"], plain["compare"])
-    _check_vary(plain["vary"], plain["matrix"])
-    _check_patterns("skip", plain["skip"], {**plain["matrix"], **plain["vary"]})
-    _check_patterns("vary_at", plain["vary_at"], plain["matrix"])
-
-
-def check_types(plain: Mapping[str, Any]) -> None:
-    """Raise ValueError for a value of another type than its field of the schema.
-
-    Hydra checks values as they are given, but none that a reference to another key brings.
-    """
-    _check_fields("", RunConfig, plain)
-    for path, name in (("compare", "axis"), ("predictor", "name")):
-        value = plain[path].get(name, "")
-        if not isinstance(value, str):
-            raise ValueError(f"{path}.{name} is {value!r:.60}, it must be a text")
-
-
-def _check_fields(path: str, kind: type, values: Mapping[str, Any]) -> None:
-    for name, hint in _hints(kind).items():
-        key = f"{path}{name}"
-        if name not in values:
-            raise ValueError(f"{key} is missing")
-        value = values[name]
-        if not _has_type(value, hint):
-            raise ValueError(f"{key} is {value!r:.60}, it must be {_called(hint)}")
-        if isinstance(hint, type) and is_dataclass(hint):
-            _check_fields(f"{key}.", hint, value)
-
-
-@cache
-def _hints(kind: type) -> Mapping[str, Any]:
-    """The types of the fields of a part of the schema."""
-    return get_type_hints(kind)
-
-
-def _has_type(value: object, hint: Any) -> bool:
-    if isinstance(hint, UnionType):
-        return any(_has_type(value, choice) for choice in get_args(hint))
-    if get_origin(hint) is list:
-        (of,) = get_args(hint)
-        return isinstance(value, list) and (of is Any or all(_has_type(it, of) for it in value))
-    if get_origin(hint) is dict or is_dataclass(hint):
-        return isinstance(value, Mapping)
-    if isinstance(value, bool) and hint is not bool:
-        return False
-    return isinstance(value, int | float if hint is float else hint)
-
-
-def _called(hint: Any) -> str:
-    """A type as a sentence has it."""
-    if isinstance(hint, UnionType):
-        return " or ".join(map(_called, get_args(hint)))
-    if get_origin(hint) is list:
-        return "a list of texts" if get_args(hint) == (str,) else "a list"
-    return _CALLED.get(hint, "keys with values")
-
-
-_CALLED = {
-    int: "a whole number",
-    float: "a number",
-    bool: "true or false",
-    str: "a text",
-    NoneType: "null",
-}
-
-
-def _check_ranges(path: str, kind: type, values: Mapping[str, Any]) -> None:
-    """Raise ValueError for a number out of the range of its field; null is in every range."""
-    for it in fields(kind):
-        key, value = f"{path}{it.name}", values[it.name]
-        if is_dataclass(it.default_factory):
-            _check_ranges(f"{key}.", it.default_factory, value)
-        least, most = it.metadata.get("range", (-inf, inf))
-        if value is not None and "range" in it.metadata and not least <= value <= most:
-            if isnan(value):
-                raise ValueError(f"{key}={value} is not a number")
-            bound = f"at least {least}" if value < least else f"at most {most:,}"
-            raise ValueError(f"{key}={value}, it must be {bound}")
-
-
-def _check_keys(plain: Mapping[str, Any]) -> None:
-    for path, known in KEYS.items():
-        names = {f"{path}.{key}".lstrip("."): None for key in known}
-        for key in plain[path] if path else plain:
-            name = f"{path}.{key}".lstrip(".")
-            if name not in names:
-                raise ValueError(unknown_name("configuration key", name, names))
 
 
 def _check_system(system: Mapping[str, Any]) -> None:
@@ -327,28 +309,68 @@ def _check_place(folder: str, name: str) -> None:
         raise ValueError(f"results={folder} is where the project is; results=results is below it")
 
 
-def _check_axes(matrix: Mapping[str, object], vary: Mapping[str, object]) -> None:
+def _check_cells(
+    matrix: Mapping[str, Any],
+    vary: Mapping[str, Any],
+    vary_at: Sequence[object],
+    compare: Mapping[str, Any],
+) -> None:
+    _check_matrix(matrix)
+    axes = axes_of(matrix)
+    _check_axes(axes, vary)
+    _check_compare(compare, axes)
+    _check_vary(vary, axes)
+    _check_patterns(vary_at, {**axes, **vary})
+
+
+def _check_axes(axes: Mapping[str, object], vary: Mapping[str, object]) -> None:
     """No axis is a key that no result depends on."""
-    for axis in (*matrix, *vary):
+    for axis in (*axes, *vary):
         if str(axis).partition(".")[0] in NO_AXES:
             raise ValueError(f"{axis} cannot differ from cell to cell: no result depends on it")
 
 
-def _check_matrix(matrix: Mapping[str, Any], compare: Mapping[str, Any]) -> None:
+def _check_matrix(matrix: Mapping[str, Any]) -> None:
     for axis, values in matrix.items():
         if not isinstance(values, list) or not values:
             raise ValueError(
                 f"matrix.{axis}={values} is not a list of values{_axis_as(axis, values)}"
             )
+    if CASES in matrix:
+        _check_cases(matrix[CASES], matrix)
+
+
+def _check_cases(cases: Sequence[object], matrix: Mapping[str, Any]) -> None:
+    """Every cell has a value on the same axes, and none is there twice."""
+    named: dict[str, int] = {}
+    for case in cases:
+        if not isinstance(case, Mapping) or not case or [] in case.values():
+            raise ValueError(
+                f"matrix.{CASES} holds {case}, which is not axes with a value or a list of values"
+            )
+        for axis in case:
+            named[axis] = named.get(axis, 0) + 1
+    for axis, count in named.items():
+        if count < len(cases) and axis not in matrix:
+            raise ValueError(f"matrix.{CASES}: not every case has {axis}, and the matrix has none")
+        if count == len(cases) and axis in matrix:
+            raise ValueError(f"matrix.{axis}={matrix[axis]}: every case has its own {axis}")
+    seen = set()
+    for setting in settings_of(matrix):
+        cell = ", ".join(sorted(f"{axis}={value}" for axis, value in setting.items()))
+        if cell in seen:
+            raise ValueError(f"matrix.{CASES}: {cell} is there twice")
+        seen.add(cell)
+
+
+def _check_compare(compare: Mapping[str, Any], axes: Mapping[str, Any]) -> None:
     if compare and "reference" not in compare:
         raise ValueError("compare.reference is missing")
-    if compare and compare.get("axis") not in matrix:
+    if compare and compare.get("axis") not in axes:
         raise ValueError(f"compare.axis={compare.get('axis')} is no axis of the matrix")
-    if compare and compare["reference"] not in matrix[compare["axis"]]:
+    if compare and compare["reference"] not in axes[compare["axis"]]:
         axis, reference = compare["axis"], compare["reference"]
-        raise ValueError(
-            f"compare.reference={reference} is not one of matrix.{axis}={matrix[axis]}"
-        )
+        raise ValueError(f"compare.reference={reference} is not one of {axis}={axes[axis]}")
 
 
 def _axis_as(axis: str, values: object) -> str:
@@ -363,28 +385,26 @@ def _axis_as(axis: str, values: object) -> str:
     return f"; it is given as '+matrix={{{axis}:[{text}]}}', several axes with commas between them"
 
 
-def _check_patterns(key: str, patterns: Sequence[object], matrix: Mapping[str, object]) -> None:
+def _check_patterns(patterns: Sequence[object], axes: Mapping[str, Any]) -> None:
     for pattern in patterns:
         if not isinstance(pattern, Mapping) or not pattern:
             raise ValueError(
-                f"{key} holds {pattern}, which is not axes of the matrix with lists of values"
+                f"vary_at holds {pattern}, which is not axes of the matrix with lists of values"
             )
         for axis, values in pattern.items():
-            if axis not in matrix:
-                raise ValueError(unknown_name("axis of the matrix", str(axis), matrix))
+            if axis not in axes:
+                raise ValueError(unknown_name("axis of the matrix", str(axis), axes))
             if not isinstance(values, list) or not values:
-                raise ValueError(f"{key}.{axis}={values} is not a list of values")
-            there = matrix[axis]
-            lost = [one for one in values if isinstance(there, list) and one not in there]
+                raise ValueError(f"vary_at.{axis}={values} is not a list of values")
+            lost = [one for one in values if one not in axes[axis]]
             # A matrix may be given fewer seeds or loads than its scenario has patterns for.
-            is_none_left = len(lost) == len(values) and key == "vary_at"
-            if lost and (is_none_left or any(isinstance(one, str) for one in lost)):
-                raise ValueError(f"{key}.{axis}={values}: the matrix has no {axis}={lost[0]}")
+            if lost and (len(lost) == len(values) or any(isinstance(one, str) for one in lost)):
+                raise ValueError(f"vary_at.{axis}={values}: no cell has {axis}={lost[0]}")
 
 
-def _check_vary(vary: Mapping[str, object], matrix: Mapping[str, object]) -> None:
+def _check_vary(vary: Mapping[str, object], axes: Mapping[str, object]) -> None:
     for key, values in vary.items():
         if not isinstance(values, list) or not values:
             raise ValueError(f"vary.{key}={values} is not a list of values")
-        if key in matrix:
+        if key in axes:
             raise ValueError(f"vary.{key}={values}, but {key} is an axis of the matrix already")

@@ -120,12 +120,12 @@ def forget(folder: Path, run: str) -> None:
 
 
 def as_rows(failed: Sequence[FailedCell]) -> pd.DataFrame:
-    """A row for each, as `read_summaries` has them of runs, `failed` and without figures."""
+    """A row for each, as `read_summaries` has them of runs: why it `failed`, and no figures."""
     rows: dict[str, dict[str, object]] = {}
     for cell in failed:
         system = cell.config.get("system")
         name = system.get("name") if isinstance(system, Mapping) else system
-        rows[cell.run] = {FAILED: True, SYSTEM: name}
+        rows[cell.run] = {FAILED: cell.failure.sentence, SYSTEM: name}
     return pd.DataFrame.from_dict(rows, orient="index")
 
 

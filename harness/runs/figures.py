@@ -182,7 +182,7 @@ def over_draws(rows: pd.DataFrame) -> pd.DataFrame:
     if DRAW not in rows or not (rows[DRAW] > 0).any():
         return rows
     keys = [name for name in rows if str(name).startswith("config.") and name != DRAW]
-    places = rows[keys].astype(str).agg("\0".join, axis=1)
+    places = rows[keys].map(str).agg("\0".join, axis=1)
     own, drawn = rows[rows[DRAW] == 0], rows[rows[DRAW] > 0]
     numbers = drawn[[name for name in FIGURES if name in rows]].astype(float)
     groups = numbers.groupby(places[drawn.index])

@@ -1,7 +1,6 @@
 """Limits of an engine that runs are compared under: slots and tokens of an iteration."""
 
 from collections.abc import Container, Sequence
-from typing import Any
 
 import pandas as pd
 
@@ -9,23 +8,24 @@ from harness.config.engine_limits import AUTO, LIMITS, stated_limits, with_limit
 from harness.config.paths import PROFILES
 from harness.costs.gpu_facts import gpu_facts
 from harness.costs.kv_room import default_limits
+from harness.runs.config import RunConfig
 
 GPU, PROFILE = "config.hardware.gpu", "config.hardware.profile"
 POLICY = "config.chosen.policy"
 MOST = dict(zip(LIMITS, (65_536, 2**31), strict=True))
 
 
-def resolved_limits(plain: dict[str, Any]) -> dict[str, Any]:
+def resolved_limits(config: RunConfig) -> RunConfig:
     """The configuration of a cell with numbers wherever it says `auto` of a limit.
 
     The engine's are those of a vLLM server on the GPU, or what the policy states where that is
     more; a policy's are those of the engine. Raises ValueError where a policy states more than an
     engine that was given a number.
     """
-    hardware, engine = plain["hardware"], dict(plain["engine"])
-    stated = list(stated_limits(plain["policy"], "policy"))
+    hardware, engine = config.hardware, dict(config.engine)
+    stated = list(stated_limits(config.policy, "policy"))
     if any(engine.get(limit) == AUTO for limit in LIMITS):
-        for limit, number in server_limits(hardware["gpu"], hardware["profile"]).items():
+        for limit, number in server_limits(hardware.gpu, hardware.profile).items():
             if engine.get(limit) == AUTO:
                 engine[limit] = max([number, *(it for _, name, it in stated if name == limit)])
     for limit in LIMITS:
@@ -40,8 +40,10 @@ def resolved_limits(plain: dict[str, Any]) -> dict[str, Any]:
                 f"{key}={number} is more than engine.{limit}={most}, which holds for every policy"
             )
     limits = {limit: engine[limit] for limit in LIMITS if limit in engine}
-    parts = {key: with_limits(plain[key], limits) for key in ("policy", "system", "workload")}
-    return plain | {"engine": engine} | parts
+    parts = {
+        key: with_limits(getattr(config, key), limits) for key in ("policy", "system", "workload")
+    }
+    return config.model_copy(update={"engine": engine, **parts})
 
 
 def server_limits(gpu: str, profile: str) -> dict[str, int]:

@@ -15,6 +15,7 @@ from harness.config.engine_limits import stated_limits
 from harness.costs.model import ProfileCosts
 from harness.costs.model_facts import model_facts
 from harness.interface.entities import ServiceId
+from harness.runs.config import RunConfig
 from harness.workloads.workload import Workload
 
 LIMIT = "max_num_seqs"
@@ -69,16 +70,18 @@ def state_requests(
     return min([limit, *found]) if found else 0
 
 
-def limit_of(plain: Mapping[str, Any]) -> int:
+def limit_of(config: RunConfig) -> int:
     """The most requests at once that policy and engine allow."""
-    stated = [it for part in ("policy", "engine") for it in stated_limits(plain[part], part)]
+    stated = [
+        it for part in ("policy", "engine") for it in stated_limits(getattr(config, part), part)
+    ]
     return min((number for _, limit, number in stated if limit == LIMIT), default=256)
 
 
-def with_limit(plain: Mapping[str, Any], requests: int) -> dict[str, Any]:
+def with_limit(config: RunConfig, requests: int) -> RunConfig:
     """The configuration with at most so many requests at once, in policy and engine."""
-    capped = {name: _at_most(plain[name], requests) for name in ("policy", "engine")}
-    return {**plain, **capped}
+    capped = {name: _at_most(getattr(config, name), requests) for name in ("policy", "engine")}
+    return config.model_copy(update=capped)
 
 
 def _at_most(node: Any, requests: int) -> Any:

@@ -42,6 +42,14 @@ class Sweep:
     places: dict[str, Place] = field(default_factory=dict)
     failed: list[FailedCell] = field(default_factory=list)
 
+    def said_of_failures(self) -> list[str]:
+        """Sentences on the cells that failed, the last names them; empty where none has."""
+        if not self.failed:
+            return []
+        self.failed.sort(key=lambda cell: [*self.places].index(cell.run))
+        last = failures.last_line(self.failed, cells=len(self.places), folder=self.folder)
+        return [*failures.sentences(self.failed), last]
+
     def run(self, matrix: Matrix, cluster: Cluster, progress: Progress) -> None:
         """Run what is missing.
 
@@ -51,8 +59,6 @@ class Sweep:
         progress.says("checking")
         built = matrix.checked(progress.done)
         cells = [cell for cell in built.values() if cell is not None]
-        if not cells:
-            raise ValueError("skip leaves no cell of the matrix")
         check_writable(self.folder)
         progress.says(self.folder.name)
         cluster.run(

@@ -99,7 +99,7 @@ def _ran(rows: pd.DataFrame) -> pd.DataFrame:
 
 def _failed(rows: pd.DataFrame) -> pd.Series:
     """Whether each row is one of a cell that failed."""
-    return rows[FAILED].eq(True) if FAILED in rows else pd.Series(False, index=rows.index)
+    return rows[FAILED].fillna("").ne("") if FAILED in rows else pd.Series(False, index=rows.index)
 
 
 def _width(table: Table) -> int:

@@ -12,7 +12,6 @@ import pandas as pd
 
 from harness.config.scratch import temporary_files
 
-MODES = ("wandb", "none")
 PROJECT = "llm-scheduler-bench"
 
 

@@ -176,7 +176,8 @@ def test_policies_that_differ_in_name_alone_have_equal_figures(
     asked = Question(
         trace=trace, model=MODEL, policies=("same",), results=tmp_path, more=(search, *ALONE)
     )
-    rows = api.run([*asked.words, word("++matrix", {"policy": ["vllm", "same"]})]).rows
+    axes = word("++matrix", {"policy": ["vllm", "same"]})
+    rows = api.sweep(overrides=[*asked.words, axes])
     figures = ["ttft_s_mean", "ttft_s_p99", "jct_s_mean", "itl_s_p99", "requests_per_s"]
     assert rows[figures].nunique().tolist() == [1] * len(figures)
     assert rows[POLICY].tolist() == ["vllm", "same"]

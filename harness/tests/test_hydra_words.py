@@ -58,8 +58,9 @@ def test_values_of_no_word_are_refused() -> None:
 
 
 def test_a_configuration_has_any_path() -> None:
-    with composed("workload=trace", word("workload.file", HARD), word("results", HARD)) as config:
-        assert (config.workload.file, config.results) == (HARD, HARD)
+    with composed("workload=trace", word("workload.file", HARD), word("results", HARD)) as composer:
+        found = composer.whole()
+    assert (found.workload["file"], found.results) == (HARD, HARD)
 
 
 def test_a_run_reads_and_writes_below_any_path(

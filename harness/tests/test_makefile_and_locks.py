@@ -145,7 +145,7 @@ def test_figures_are_reproduced_by_one_command(target: str, asked: str) -> None:
     done = subprocess.run(
         ["make", "-n", target], cwd=ROOT, env=OUTSIDE, check=True, capture_output=True, text=True
     )
-    assert done.stdout.splitlines()[-1] == f".venv/bin/python -m harness.reproduce {asked}"
+    assert done.stdout.splitlines()[-1] == f".venv/bin/python -m harness reproduce {asked}"
 
 
 def test_a_name_with_any_character_reaches_the_command_as_it_is(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Cells of a matrix: which there are, and which are left out."""
+"""Cells of a command line: of its axes and cases, and of variations."""
 
 from pathlib import Path
 from typing import Any
@@ -7,6 +7,7 @@ import pytest
 
 from harness import run
 from harness.runs.cells import Cell
+from harness.runs.composed_cells import Matrix
 from harness.tests.support.command import refused
 from harness.tests.support.configured import cells_of, composed
 
@@ -22,41 +23,45 @@ def test_a_key_on_the_command_line_is_no_axis() -> None:
     assert [(cell.seed, cell.system.name, cell.setting) for cell in chosen] == [(7, "samullm", {})]
 
 
-GRID = "+matrix={policy:[vllm,vllm_0_3],predictor:[none,oracle],seed:[0,1]}"
+PAIRS = (
+    "+matrix={cases:[{policy:[vllm,vllm_0_3],predictor:none},{policy:srtf,predictor:oracle}],"
+    "seed:[0,1]}"
+)
 
 
 def places(*words: str) -> list[tuple[object, ...]]:
     """The values on the axes of every cell; no cell is built."""
     with composed(*words) as config:
-        return [tuple(place.setting.values()) for place in run.matrix_of(config).places]
+        return [tuple(place.setting.values()) for place in Matrix(config).places]
 
 
-def test_cells_that_fit_a_pattern_are_left_out() -> None:
-    one = "skip=[{policy:[vllm],predictor:[oracle]}]"
-    assert places(GRID, one) == [
-        ("vllm", "none", 0),
-        ("vllm", "none", 1),
-        *(("vllm_0_3", predictor, seed) for predictor in ("none", "oracle") for seed in (0, 1)),
+def test_axes_of_cases_are_axes_as_all_others() -> None:
+    cells = cells_of(PAIRS, "+compare={axis:policy,reference:srtf}")
+    assert [tuple(cell.setting.values()) for cell in cells] == [
+        (policy, predictor, seed)
+        for policy, predictor in (("vllm", "none"), ("vllm_0_3", "none"), ("srtf", "oracle"))
+        for seed in (0, 1)
+    ]
+    assert [_plainly(cell)["chosen"]["policy"] for cell in cells[::2]] == [
+        "vllm",
+        "vllm_0_3",
+        "srtf",
     ]
 
 
-def test_a_pattern_has_several_values_and_there_may_be_several() -> None:
-    two = "skip=[{policy:[vllm],predictor:[none,oracle],seed:[1]},{predictor:[oracle]}]"
-    left = [("vllm", "none", 0), ("vllm_0_3", "none", 0), ("vllm_0_3", "none", 1)]
-    assert places(GRID, two) == left
+def test_a_key_on_the_command_line_is_no_axis_of_a_case() -> None:
+    """The cells asked for are kept: every policy with the predictor that is given."""
+    assert places(PAIRS, "predictor=oracle", "seed=3") == [("vllm",), ("vllm_0_3",), ("srtf",)]
+    (one,) = {cell.folder for cell in cells_of(PAIRS, "predictor=oracle", "seed=3", "policy=srtf")}
+    assert one.name
 
 
-def test_a_pattern_needs_all_its_axes() -> None:
-    """On the command line the predictor is no axis: the cells asked for are kept."""
-    one = "skip=[{policy:[vllm],predictor:[oracle]}]"
-    both = [("vllm", 0), ("vllm", 1), ("vllm_0_3", 0), ("vllm_0_3", 1)]
-    assert places(GRID, one, "predictor=oracle") == both
-    assert places(GRID, "skip=[{policy:[vllm]}]", "predictor=oracle") == both[2:]
-
-
-def test_a_matrix_of_which_nothing_is_left_is_refused() -> None:
-    said = refused("+matrix.seed=[0,1]", "skip=[{seed:[0,1]}]")
-    assert said == "skip leaves no cell of the matrix"
+def test_a_word_gives_other_cases_or_other_values_beside_them() -> None:
+    other = "++matrix={cases:[{policy:vllm,predictor:none}],seed:[5]}"
+    assert places(PAIRS.replace("+", "++"), other) == [("vllm", "none", 5)]
+    assert places(PAIRS, "++matrix.seed=[7]")[::2] == [("vllm", "none", 7), ("srtf", "oracle", 7)]
+    said = refused(PAIRS, "++matrix.policy=[vllm]")
+    assert said == "matrix.policy=['vllm']: every case has its own policy"
 
 
 def _plainly(cell: Cell) -> Any:
@@ -83,6 +88,15 @@ def test_a_key_is_varied_beside_the_matrix() -> None:
     assert len({cell.folder for cell in cells}) == 8
 
 
+def test_a_pattern_of_a_given_key_restricts_no_other() -> None:
+    words = (*VARY, f"+vary={{{SLOTS}:[64],workload.requests:[5]}}")
+    at = f"+vary_at=[{{{SLOTS}:[64],system:[fixed]}}]"
+    assert [place[0] for place in places(*words, at)[4:]] == ["fixed"] * 2 + [
+        *(["fixed"] * 2 + ["max_heuristic"] * 2)
+    ]
+    assert len(places(*words, at, f"{SLOTS}=64")) == 4 + 4
+
+
 def test_a_group_is_varied_and_the_file_that_was_chosen_is_known() -> None:
     *own, varied = cells_of("policy=vllm_0_3", VARIED, "+vary={predictor:[oracle]}")
     assert len(own) == 1
@@ -104,7 +118,7 @@ def test_what_a_cell_has_already_or_cannot_have_is_no_variation() -> None:
     (given,) = cells_of("policy=vllm_0_3", VARIED, f"+vary={{{SLOTS}:[64]}}", f"{SLOTS}=64")
     assert given.varied == ""
     assert refused("policy=vllm_0_3", VARIED, f"+vary={{{SLOTS}:[512]}}") == (
-        f"vary.{SLOTS}: every cell has 512 already, or none has such a key"
+        f"vary.{SLOTS}: every cell has 512 already, or none has such a key, or vary_at names none"
     )
 
 
@@ -119,12 +133,13 @@ def test_what_a_cell_has_already_or_cannot_have_is_no_variation() -> None:
         ),
         (
             [VARIED, "+vary={policy.rule.slots:[2]}"],
-            "vary.policy.rule.slots: every cell has 2 already, or none has such a key",
+            "vary.policy.rule.slots: every cell has 2 already, or none has such a key, "
+            "or vary_at names none",
         ),
         (["+vary_at=[{sed:[1]}]"], "No axis of the matrix is called 'sed'; none is known."),
         (
             ["+matrix={seed:[0,1]}", "+vary_at=[{seed:[2]}]"],
-            "vary_at.seed=[2]: the matrix has no seed=2",
+            "vary_at.seed=[2]: no cell has seed=2",
         ),
         (["+matrix={seed:[0]}", "+vary_at=[{seed:[]}]"], "vary_at.seed=[] is not a list of values"),
     ],

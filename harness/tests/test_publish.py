@@ -7,40 +7,33 @@ import pytest
 
 from harness import reproduce
 from harness.claims.paper import papers
-from harness.reproduce import FAILED
+from harness.reproduce import ALL, FAILED, Asked, follow
 from harness.runs import published
 
 
 def test_every_scenario_then_every_paper_then_pages(monkeypatch: pytest.MonkeyPatch) -> None:
-    told: list[list[str]] = []
-    gives = [0]
+    told: list[object] = []
+    is_whole = [True]
 
-    def run_scenarios(runs: Sequence[str], results: Path) -> int:
+    def run_scenarios(runs: Sequence[str], results: Path) -> bool:
         told.append(list(runs))
-        return gives[0]
+        return is_whole[0]
 
-    def say(words: list[str]) -> int:
-        told.append(words)
-        return 0
-
-    runs = reproduce.every_scenario()
-    monkeypatch.setattr(reproduce, "every_scenario", lambda: runs)
-    monkeypatch.setattr("harness.reproduce.run_scenarios", run_scenarios)
-    monkeypatch.setattr("harness.reproduce.main", say)
-    monkeypatch.setattr("harness.report.readme.write_pages", lambda: say([]))
-    assert reproduce.publish() == 0
+    monkeypatch.setattr(reproduce, "run_scenarios", run_scenarios)
+    monkeypatch.setattr(reproduce, "reproduce", told.append)
+    monkeypatch.setattr("harness.report.readme.write_pages", lambda: told.append("pages"))
+    every = Asked(ALL, publish=True)
+    assert follow(every) == 0
     ran, *then = told
+    assert isinstance(ran, list)
     assert {"mixed variations=true", "mixed variant=code"} <= {*ran}
     assert len({*ran}) == len(ran) > 20
-    assert then == [[paper, "--publish", "--no-runs"] for paper in papers()] + [[]]
-    told.clear()
-    gives[0] = FAILED  # some cells: the others count
-    assert reproduce.publish() == FAILED
-    assert told[-1] == []
-    told.clear()
-    gives[0] = 3
-    assert reproduce.publish() == 3
-    assert len(told) == 1
+    assert then == [*(Asked(it, publish=True, no_runs=True) for it in papers()), "pages"]
+    is_whole[0] = False  # some cells have failed: the others count
+    assert follow(every) == FAILED
+    assert told[-1] == "pages"
+    with pytest.raises(ValueError, match="all goes with --publish and nothing else"):
+        follow(Asked(ALL))
 
 
 def test_generated_things_are_local_unless_published(

@@ -8,13 +8,17 @@ import pandas as pd
 import pytest
 from matplotlib.figure import Figure
 
-from harness import reproduce
+from harness import api, reproduce
+from harness.__main__ import main
 from harness.claims.effects import Cells, Effect, Kind, absolute, ratio
 from harness.claims.paper import Fact, FigureSpec, Paper
-from harness.config.hydra_words import word
+from harness.runs import published
 from harness.runs.cell_lists import write_cells
+from harness.runs.composed_cells import Matrix
+from harness.runs.failures import FailedCell, Failure
 from harness.runs.matrix import Place
 from harness.runs.record import write_run
+from harness.runs.sweep import Sweep
 from harness.tests.support.run_folders import run_with
 from plots.inputs import Inputs
 
@@ -70,11 +74,11 @@ def ran(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """What harness/run.py is told, which here writes runs."""
     told: list[str] = []
 
-    def run_scenarios(runs: Sequence[str], results: Path) -> int:
+    def run_scenarios(runs: Sequence[str], results: Path) -> bool:
         told.extend(runs)
         for run in runs:
             write_runs(results, "code" if "variant=code" in run else "paper")
-        return 0
+        return True
 
     monkeypatch.setattr(reproduce, "run_scenarios", run_scenarios)
     monkeypatch.setattr(reproduce, "load_paper", lambda name: made_up())
@@ -101,7 +105,7 @@ def write_runs(results: Path, variant: str = "paper") -> None:
 
 def ask(results: Path, *words: str) -> int:
     """The command on the made-up paper."""
-    return reproduce.main(["p", *words, "--results", str(results)])
+    return main(["reproduce", "p", *words, "--results", str(results)])
 
 
 def test_a_figure_is_run_drawn_and_judged(
@@ -217,7 +221,7 @@ def test_a_wrong_name_is_one_sentence_before_anything_runs(
 
 
 def test_an_unknown_paper_is_one_sentence(capsys: pytest.CaptureFixture[str]) -> None:
-    assert reproduce.main(["samulm"]) == 2
+    assert main(["reproduce", "samulm"]) == 2
     assert capsys.readouterr().err.startswith("error: No paper is called 'samulm'")
 
 
@@ -233,15 +237,26 @@ def test_the_list_names_every_figure(
 def test_scenarios_run_until_one_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    told, gives = list[list[str]](), iter([0, -9, 2])
+    """A cell that fails is said, and the others go on; bad input ends the command."""
+    told: list[dict[str, str]] = []
 
-    def status_of(words: list[str]) -> int:
-        told.append(words)
-        return next(gives)
+    def swept(matrix: Matrix) -> Sweep:
+        told.append(matrix.composer.given)
+        done = Sweep(tmp_path)
+        if len(told) == 2:
+            lost = FailedCell("r", matrix.places[0], {}, Failure.of(ValueError("no such thing")))
+            done.failed.append(lost)
+            done.places["r"] = matrix.places[0]
+        return done
 
-    monkeypatch.setattr(reproduce, "_status_of", status_of)
-    runs = ["a", "b variant=code", "c", "d"]
-    assert reproduce.run_scenarios(runs, tmp_path) == 2
-    said = [f"+scenario={run}".split() for run in runs[:3]]
-    assert told == [["harness/run.py", *words, word("results", str(tmp_path))] for words in said]
-    assert capsys.readouterr().err == "error: b variant=code was ended by signal 9\n"
+    monkeypatch.setattr(api, "swept", swept)
+    runs = ["routing", "routing variations=true"]
+    assert not reproduce.run_scenarios(runs, tmp_path)
+    assert "error: no such thing\n" in capsys.readouterr().err
+    assert [it.get("variations") for it in told] == [None, "variations=true"]
+    assert {it["results"] for it in told} == {f'results="{tmp_path}"'}
+    assert reproduce.run_scenarios(runs[:1], published.RESULTS)
+    assert "results" not in told[-1]
+    with pytest.raises(ValueError, match="closest: routing"):
+        reproduce.run_scenarios(["routng", "routing"], tmp_path)
+    assert len(told) == 3

@@ -17,9 +17,9 @@ SCENARIOS = sorted(path.stem for path in ROOT.glob("scenarios/scenario/ecoserve_
 
 def served_per_s(data: str, model: str) -> float:
     """Of the scenario whose loads are fractions of it."""
-    with composed(f"+scenario=ecoserve_rates_{data}{model}") as config:
-        arrivals = config.workload.arrivals
-        return capacity_per_s(arrivals.table, dict(arrivals.setting))
+    with composed(f"+scenario=ecoserve_rates_{data}{model}") as composer:
+        arrivals = composer.whole().workload["arrivals"]
+        return capacity_per_s(arrivals["table"], arrivals["setting"])
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS)

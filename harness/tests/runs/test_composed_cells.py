@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from harness import run
 from harness.runs import composed_cells
 from harness.runs.cells import Cell
 from harness.runs.composed_cells import Matrix
@@ -45,7 +44,7 @@ def test_the_first_cell_waits_for_few_others(
     monkeypatch.setattr(composed_cells, "CHECKED", 2)
     monkeypatch.setattr(Matrix, "cell_at", counted)
     with composed("policy=vllm", matrix_words(299, 300)) as config:
-        matrix = run.matrix_of(config)
+        matrix = Matrix(config)
         assert len(matrix.places) == 89_700
         monkeypatch.setattr(composed_cells, "MOST_CHECKED", 10)
         sweep = Sweep(tmp_path / "adhoc")
@@ -57,7 +56,7 @@ def test_the_first_cell_waits_for_few_others(
 
 def test_every_value_of_every_axis_is_checked() -> None:
     with composed("policy=vllm", matrix_words(4, 3)) as config:
-        matrix = run.matrix_of(config)
+        matrix = Matrix(config)
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(composed_cells, "CHECKED", 0)
             built = matrix.checked(lambda: None)
@@ -71,7 +70,7 @@ def test_cells_come_in_order_and_what_is_built_is_not_built_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     with composed("policy=vllm", matrix_words(2, 2)) as config:
-        matrix = run.matrix_of(config)
+        matrix = Matrix(config)
         built = matrix.checked(lambda: None)
         monkeypatch.setattr(Matrix, "cell_at", lambda self, place: pytest.fail("built again"))
         found = [(place.setting, cell) for place, cell in matrix.cells(built)]
@@ -84,7 +83,7 @@ def test_a_cell_is_the_same_whatever_was_composed_before() -> None:
     """Values of cells of the same axes are put into one configuration; mappings are merged."""
     axes = "+matrix={hardware.gpu_count:[1,8],slo:[{ttft_s:1},{tpot_s:1}],variant:[paper,code]}"
     with composed("policy=vllm", axes) as config:
-        matrix = run.matrix_of(config)
-        alone = [run.matrix_of(config).config_at(place) for place in matrix.places[::-1]]
+        matrix = Matrix(config)
+        alone = [Matrix(config).config_at(place) for place in matrix.places[::-1]]
         assert [matrix.config_at(place) for place in matrix.places] == alone[::-1]
-    assert [one["slo"]["ttft_s"] for one in alone if one] == [None, None, 1, 1] * 2
+    assert [one.slo.ttft_s for one in alone if one] == [None, None, 1, 1] * 2

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from harness.config.paths import ROOT
-from harness.runs.composed_cells import as_plain
-from harness.runs.config import TAKEN, VARIANTS, check, check_variant
+from harness.runs.config import TAKEN, VARIANTS, check_variant, configuration
 from harness.tests.support.configured import composed
 
 
@@ -28,42 +27,75 @@ def test_an_unknown_variant_is_refused(variant: str) -> None:
 @cache
 def usual() -> Mapping[str, Any]:
     """What the command has without a word."""
-    with composed() as config:
-        return as_plain(config)
+    with composed() as composer:
+        return composer.whole().model_dump()
 
 
 def plain(**changes: Any) -> dict[str, Any]:
     """A configuration, resolved, with a matrix and with changes."""
     axes = {
         "matrix": {"seed": [0, 1], "policy": ["a", "b"]},
-        "skip": [{"policy": ["a"], "seed": [1]}],
         "vary": {"policy.slots": [1]},
-        "vary_at": [{"seed": [0]}],
+        "vary_at": [{"seed": [0]}, {"policy": ["a"], "policy.slots": [1]}],
     }
     return {**usual(), **axes, **changes}
 
 
 def test_objectives_are_positive_or_none() -> None:
-    check(plain(slo={**usual()["slo"], "ttft_s": 0.5}))
-    for limit in (0.0, math.inf, math.nan):
-        said = rf"slo.ttft_s={limit}, it must be positive, or null for none"
+    configuration(plain(slo={**usual()["slo"], "ttft_s": 0.5}))
+    for limit, must in ((0.0, "positive, or null for none"), (math.inf, "a finite number")):
+        said = f"slo.ttft_s={limit}: it must be {must}"
         with pytest.raises(ValueError, match=said):
-            check(plain(slo={**usual()["slo"], "ttft_s": limit}))
+            configuration(plain(slo={**usual()["slo"], "ttft_s": limit}))
 
 
-def test_cells_that_can_be_skipped_pass() -> None:
-    check(plain())
-    check(plain(skip=[]))
-    check(plain(skip=[{"policy": ["a"], "policy.slots": [1]}]))
+PAIR = {"policy": "a", "system": "x"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ([], "matrix.cases=[] is not a list of values"),
+        (
+            ["policy"],
+            "matrix.cases holds policy, which is not axes with a value or a list of values",
+        ),
+        ([{}], "matrix.cases holds {}, which is not axes with a value or a list of values"),
+        (
+            [{"policy": []}],
+            "matrix.cases holds {'policy': []}, which is not axes with a value or a list of values",
+        ),
+        (
+            [PAIR, {"policy": "b"}],
+            "matrix.cases: not every case has system, and the matrix has none",
+        ),
+        ([{**PAIR, "seed": 3}], "matrix.seed=[0, 1]: every case has its own seed"),
+        ([{"policy": ["a", "a"]}], "matrix.cases: policy=a, seed=0 is there twice"),
+        (
+            [PAIR, {"system": "x", "policy": "a", "seed": [1, 2]}],
+            "matrix.cases: policy=a, seed=1, system=x is there twice",
+        ),
+        (
+            [{"name": ["a", "b"]}],
+            "name cannot differ from cell to cell: no result depends on it",
+        ),
+    ],
+)
+def test_cases_that_are_none_are_refused(changes: list[object], said: str) -> None:
+    good = {"seed": [0, 1], "cases": [PAIR, {"policy": "b", "system": "y", "seed": 0}]}
+    configuration(plain(matrix=good))
+    with pytest.raises(ValueError, match=f"^{re.escape(said)}$"):
+        configuration(plain(matrix={**good, "cases": changes}))
 
 
 @pytest.mark.parametrize(
     ("pattern", "said"),
     [
-        ("policy", "skip holds policy, which is not axes of the matrix with lists of values"),
-        ({}, "skip holds {}, which is not axes of the matrix with lists of values"),
-        ({"policy": "a"}, "skip.policy=a is not a list of values"),
-        ({"seed": ["1"]}, "skip.seed=['1']: the matrix has no seed=1"),
+        ("policy", "vary_at holds policy, which is not axes of the matrix with lists of values"),
+        ({}, "vary_at holds {}, which is not axes of the matrix with lists of values"),
+        ({"policy": "a"}, "vary_at.policy=a is not a list of values"),
+        ({"seed": ["1"]}, "vary_at.seed=['1']: no cell has seed=1"),
+        ({"policy.slots": [2]}, "vary_at.policy.slots=[2]: no cell has policy.slots=2"),
         (
             {"polcy": ["a"]},
             "No axis of the matrix is called 'polcy'; closest: policy, policy.slots.",
@@ -71,8 +103,9 @@ def test_cells_that_can_be_skipped_pass() -> None:
     ],
 )
 def test_a_pattern_that_is_none_is_refused(pattern: object, said: str) -> None:
+    configuration(plain())
     with pytest.raises(ValueError, match=f"^{re.escape(said)}$"):
-        check(plain(skip=[pattern]))
+        configuration(plain(vary_at=[pattern]))
 
 
 def test_runs_lie_where_nothing_else_does() -> None:
@@ -81,7 +114,7 @@ def test_runs_lie_where_nothing_else_does() -> None:
     assert set(kept) | {"local"} == set(TAKEN)
     for name in TAKEN:
         with pytest.raises(ValueError, match=f"^name={name} is a folder of results that holds"):
-            check(plain(name=name))
+            configuration(plain(name=name))
     for folder in ("harness", "scenarios/models", ".git", str(ROOT), "/"):
         with pytest.raises(ValueError, match="is where the project is; results=results is below"):
-            check(plain(results=folder))
+            configuration(plain(results=folder))

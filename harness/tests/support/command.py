@@ -9,7 +9,7 @@ import pytest
 
 from harness import run
 from harness.config.paths import ROOT
-from harness.tests.support.configured import composed
+from harness.runs.composing import BAD_INPUT, composed, sentence
 
 COMMAND = ROOT / "harness" / "run.py"
 ENSEMBLE = ("workload=mixinstruct", "policy=vllm_0_3", "hardware=a100_80g_8", "system=samullm")
@@ -48,6 +48,6 @@ def runs_below(results: Path) -> dict[str, int]:
 
 def refused(*words: str) -> str:
     """What the command would say."""
-    with pytest.raises(run.BAD_INPUT) as raised, composed(*words) as config:
-        run.run(config)
-    return run.sentence(raised.value)
+    with pytest.raises(BAD_INPUT) as raised, composed(*words) as composer:
+        run.run(composer)
+    return sentence(raised.value)

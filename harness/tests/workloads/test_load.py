@@ -49,12 +49,9 @@ def test_every_batching_mode_has_its_own_capacity(monkeypatch: pytest.MonkeyPatc
     words = "workload=chats workload/arrivals=at_load hardware=v100_16g_8 workload.model=opt-2.7b"
     rates = []
     for policy in ("fcfs_none", "fcfs_dynamic", "fcfs_continuous"):
-        with composed(*words.split(), f"policy={policy}", "system=fixed") as config:
-            rates.append(
-                capacity_per_s(
-                    config.workload.arrivals.table, dict(config.workload.arrivals.setting)
-                )
-            )
+        with composed(*words.split(), f"policy={policy}", "system=fixed") as composer:
+            arrivals = composer.whole().workload["arrivals"]
+            rates.append(capacity_per_s(arrivals["table"], arrivals["setting"]))
     assert rates[0] < rates[1] < rates[2] <= 4 * rates[0] * 1.05
 
 
@@ -70,8 +67,7 @@ def test_any_policy_has_a_setting_and_less_kv_is_another(
 ) -> None:
     monkeypatch.undo()
     common = "workload=chats workload/arrivals=at_load hardware=v100_16g_8 workload.model=opt-2.7b"
-    with (
-        composed(*common.split(), *words.split(), "system=fixed") as config,
-        pytest.raises(ValueError, match=says),
-    ):
-        capacity_per_s(config.workload.arrivals.table, dict(config.workload.arrivals.setting))
+    with composed(*common.split(), *words.split(), "system=fixed") as composer:
+        arrivals = composer.whole().workload["arrivals"]
+    with pytest.raises(ValueError, match=says):
+        capacity_per_s(arrivals["table"], arrivals["setting"])

@@ -26,8 +26,9 @@ from harness.engines.vllm.engine import Vllm
 from harness.engines.vllm.processor import has_gpus
 from harness.interface.entities import Service, ServiceId
 from harness.predictors.oracle import Oracle
-from harness.run import composed, matrix_of
 from harness.runs.cells import Cell
+from harness.runs.composed_cells import Matrix
+from harness.runs.composing import composed
 from harness.runs.figures import application_figures, inference_s
 from harness.runs.latencies import request_figures
 from harness.tools.calibrate import raw
@@ -276,8 +277,8 @@ def kv_of(recorder: Recorder) -> dict[str, object]:
 
 def cells_of(words: Sequence[str]) -> list[Cell]:
     """The cells of a command line."""
-    with composed(*words) as config:
-        matrix = matrix_of(config)
+    with composed(*words) as composer:
+        matrix = Matrix(composer)
         return [cell for place in matrix.places if (cell := matrix.cell_at(place))]
 
 

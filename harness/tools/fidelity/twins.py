@@ -19,7 +19,7 @@ from harness.config.scratch import TEMPORARY
 from harness.engines.simulator.loop import Simulator
 from harness.runs.building import cell_of
 from harness.runs.cells import Cell, compute
-from harness.runs.matrix import Place
+from harness.runs.config import stored_configuration
 from harness.runs.record import config_of, read_rows
 from harness.runs.sweep import keep
 from harness.tools.fidelity.speed import (
@@ -89,7 +89,7 @@ def twins(pairs: Mapping[Path, Path], *, at_speed: bool) -> Iterator[dict[Path, 
 
 def _twin(measured: Path, like: Path, results: Path, *, at_speed: bool) -> dict[str, Any]:
     plain = as_resolved(config_of(like), measured)
-    cell = cell_of(plain | {"results": str(results), "name": "twin"}, Place({}), plain["chosen"])
+    cell = cell_of(stored_configuration(plain, results=str(results), name="twin"))
     speeds = speeds_in(measured, cell)
     if at_speed and speeds:
         assert isinstance(cell.engine, Simulator)

@@ -7,9 +7,10 @@ from typing import Any
 import pandas as pd
 import pytest
 
+from harness import api
 from harness.costs.iteration import iteration_seconds
-from harness.run import composed, swept
 from harness.runs.building import costs_of
+from harness.runs.config import stored_configuration
 from harness.runs.record import config_of
 from harness.tools.fidelity.speed import Speed
 from harness.tools.fidelity.twins import as_resolved, twins
@@ -33,10 +34,8 @@ def like(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a simulated run: a backlog on this project's own profile of a CPU."""
     results = tmp_path_factory.mktemp("results")
     words = ("hardware=cpu", "workload=synthetic", "policy=vllm", "predictor=none", *WORDS)
-    with composed(*words, f"results={results}", "name=toy", "tracking=none") as config:
-        sweep = swept(config)
-    (run,) = sweep.places
-    return results / "toy" / run
+    rows = api.sweep(overrides=[*words, f"results={results}", "name=toy", "tracking=none"])
+    return Path(str(rows["folder"].iloc[0]))
 
 
 def measured(folder: Path, **about: Any) -> Path:
@@ -60,7 +59,10 @@ def test_a_twin_at_half_the_speed_takes_twice_as_long(
 ) -> None:
     """Designed batches took twice as long as profiled, and so does a backlog to the last answer."""
     run = measured(tmp_path / "run")
-    table, rows = costs_of(config_of(like)).table("tiny", 1), pd.DataFrame(BATCHES)
+    table, rows = (
+        costs_of(stored_configuration(config_of(like))).table("tiny", 1),
+        pd.DataFrame(BATCHES),
+    )
     whole_s = [
         iteration_seconds(table, int(p), int(t), int(t), a, int(d), int(c), int(most))
         for p, t, a, d, c, most in rows.to_numpy(float).tolist()
