@@ -104,16 +104,16 @@ option = $(if $($2),--$1="$$$2")
 
 compare: setup  ## which scheduler for a recorded load: make compare TRACE=my.jsonl MODEL=config.json GPU=h100_80g_8 POLICIES=vllm,srtf; also TP, DP, TTFT, TPOT, ITL, REQUESTS, OUT, WORDS="KEY=VALUE ..."
 	$(if $(TRACE),,$(error name a trace: make compare TRACE=...))$(if $(MODEL),,$(error name a model: MODEL=...))
-	$(BIN)/python -m harness.compare $(call option,model,MODEL) $(call option,gpu,GPU) $(call option,policies,POLICIES) \
+	$(BIN)/python -m harness compare $(call option,model,MODEL) $(call option,gpu,GPU) $(call option,policies,POLICIES) \
 		$(call option,tensor-parallel,TP) $(call option,data-parallel,DP) $(call option,ttft,TTFT) $(call option,tpot,TPOT) \
 		$(call option,itl,ITL) $(call option,requests,REQUESTS) $(call option,out,OUT) -- "$$TRACE" $(WORDS)
 
 league: setup  ## every scheduler of one engine on the same loads: about 15 minutes; LOADS="sharegpt lmsys" for some
-	$(BIN)/python -m harness.report.league $(LOADS)
+	$(BIN)/python -m harness league $(LOADS)
 
 rank: .venv/dev  ## where a policy of your own stands: make rank POLICY=path/to/mine.py LOADS=sharegpt
 	$(if $(POLICY),,$(error name a policy: make rank POLICY=path/to/mine.py))
-	$(BIN)/python -m harness.rank -- "$$POLICY" $(LOADS)
+	$(BIN)/python -m harness rank -- "$$POLICY" $(LOADS)
 
 run: setup  ## any scenario: make run SCENARIO=ensembling
 	$(if $(SCENARIO),,$(error name one: make run SCENARIO=...))
@@ -133,7 +133,7 @@ publish: setup  ## all that git tracks of what runs give: figures, verdicts, pag
 	$(BIN)/python -m harness reproduce all --publish
 
 report: setup  ## the pages below results/pages, generated parts of README.md, and all of it as results/report.html
-	$(BIN)/python -m harness.report
+	$(BIN)/python -m harness report
 
 verify: setup  ## known queues on the simulator within 0.1% of their closed forms: minutes
 	$(BIN)/python -m harness.tools.verify

@@ -15,6 +15,7 @@ import click
 import typer
 from rich.console import Console
 
+from harness.config.paths import ROOT
 from harness.runs.ending import by_sigterm, terminate
 from harness.runs.published import RESULTS
 
@@ -80,9 +81,10 @@ def reproduce(
 @app.command(rich_help_panel=PAPERS)
 def report() -> None:
     """Write the pages, README's parts and results/report.html from what is published."""
-    from harness.report.pages import write_pages
+    from harness.report import html_page, pages
 
-    write_pages()
+    pages.write_pages()
+    html_page.write(ROOT, RESULTS / "report.html")
 
 
 @app.command(rich_help_panel=LOOK)

@@ -1,4 +1,4 @@
-"""Which scheduler for a recorded load: `python -m harness.compare TRACE --model CONFIG --gpu GPU`.
+"""Which scheduler for a recorded load: `python -m harness compare TRACE --model CONFIG --gpu GPU`.
 
 TRACE is a file as `workload=trace` reads it, CONFIG a model's config.json, a folder with one or a
 name, GPU a file of scenarios/hardware. Every policy (those of `scenarios/scenario/compare.yaml`)
@@ -429,7 +429,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(prog="python -m harness.compare", description=__doc__)
+    parser = _Parser(prog="python -m harness compare", description=__doc__)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("trace", type=Path)
     parser.add_argument("more", nargs="*", help="further KEY=VALUE words, as of harness/run.py")

@@ -1,4 +1,4 @@
-"""How a policy of your own compares: `python -m harness.rank POLICY [LOAD ...]`.
+"""How a policy of your own compares: `python -m harness rank POLICY [LOAD ...]`.
 
 POLICY is a Python file with a policy, `mine.py` or `mine.py:Class`, or a YAML file that names one
 (see ADDING.md). What a constructor wants of `rule` and limits is given as vLLM has it. The policy
@@ -141,7 +141,7 @@ def ranked(policy: Path, loads: Sequence[str], console: Console) -> int:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Command line; returns the exit status."""
-    parser = argparse.ArgumentParser(prog="python -m harness.rank", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m harness rank", description=__doc__)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("policy", metavar="POLICY")
     parser.add_argument("loads", nargs="*", default=USUAL, help=f"of {', '.join(LOADS)}")

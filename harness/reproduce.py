@@ -32,8 +32,8 @@ from harness.claims.paper import Fact, FigureSpec, Paper, load_paper, papers
 from harness.claims.tables import facts_path, read_csv, read_facts, write_csv, write_facts
 from harness.claims.texts import with_texts
 from harness.config.hydra_words import word
-from harness.report import readme
-from harness.report.paper_page import facts_for_terminal, page_of, table_of
+from harness.report import pages
+from harness.report.paper_page import for_terminal, page_of
 from harness.runs import published
 from harness.runs.basis import cost_basis
 from harness.runs.composed_cells import Matrix
@@ -207,7 +207,7 @@ def conclude(
         publish_page(paper, source, asked.results)
     for path in written:
         print(f"wrote {published.shown(path)}")
-    for shown in (*facts_for_terminal(measured), table_of(judged)):
+    for shown in for_terminal(judged, measured):
         Console(width=None if sys.stdout.isatty() else 120).print(shown)
 
 
@@ -231,5 +231,5 @@ def follow(asked: Asked) -> int:
     whole = run_scenarios(every_scenario(), published.RESULTS)
     for name in papers():
         reproduce(Asked(name, publish=True, no_runs=True))
-    readme.write_pages()
+    pages.write_pages()
     return 0 if whole else FAILED

@@ -1,4 +1,4 @@
-"""What was run: `python -m harness.results verify | list | index | compare A B`.
+"""What was run: `python -m harness results verify | list | index | compare A B`.
 
     verify [SCENARIO ...]      every run folder against its manifest; exit code 1 where one is not
                                as it was written
@@ -159,7 +159,7 @@ def _print(frame: pd.DataFrame) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Do what is asked; the exit status."""
-    parser = argparse.ArgumentParser(prog="python -m harness.results", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m harness results", description=__doc__)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     commands = parser.add_subparsers(dest="command", required=True)
     actions: dict[str, Callable[[argparse.Namespace], int]] = {

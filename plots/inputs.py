@@ -1,6 +1,6 @@
 """What a plot is handed: runs, and the claims of the figure with what the paper prints.
 
-A plot is a function of these that returns a figure; `python -m harness.reproduce` calls it.
+A plot is a function of these that returns a figure; `python -m harness reproduce` calls it.
 """
 
 from collections.abc import Mapping

@@ -7,7 +7,7 @@
     def _(cells: Cells) -> Effect:
         return reduction(cells, "jct_s_mean", of=OURS, over=FCFS, average_over=["rate_per_s"])
 
-`python -m harness.reproduce` runs the scenarios of a figure, draws it and judges its claims.
+`python -m harness reproduce` runs the scenarios of a figure, draws it and judges its claims.
 """
 
 from collections.abc import Callable, Mapping, Sequence

@@ -173,7 +173,7 @@ def read_summaries(scenario_dir: Path, *, only: Container[str] | None = None) ->
     Columns: `config.x.y` for every leaf of the configuration, the summary's own keys (nested ones
     joined by dots), from the provenance `code`, `started`, `engine` and `costs.*`, and `folder`. A
     list is a text, its items joined by +. No runs, no rows. Raises `RecordError` for a run that
-    cannot be read; `python -m harness.results verify` compares runs with their manifests.
+    cannot be read; `python -m harness results verify` compares runs with their manifests.
     """
     return pd.DataFrame.from_dict(read_rows(scenario_dir, only=only), orient="index")
 

@@ -21,7 +21,7 @@ def test_every_scenario_then_every_paper_then_pages(monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setattr(reproduce, "run_scenarios", run_scenarios)
     monkeypatch.setattr(reproduce, "reproduce", told.append)
-    monkeypatch.setattr("harness.report.readme.write_pages", lambda: told.append("pages"))
+    monkeypatch.setattr("harness.report.pages.write_pages", lambda: told.append("pages"))
     every = Asked(ALL, publish=True)
     assert follow(every) == 0
     ran, *then = told

@@ -1,4 +1,4 @@
-"""`python -m harness.results`: verify, list and compare run folders."""
+"""`python -m harness results`: verify, list and compare run folders."""
 
 from collections.abc import Mapping
 from pathlib import Path

@@ -206,7 +206,7 @@ function showRequest(run, { number, facts, service, values }) {
     element("p", {}, ...said),
     bar(values, total || 1),
     table(["part", "seconds", "share", "median of its service, s"], rows),
-    element("p", { class: "note" }, element("code", {}, `python -m harness.why results/${run.name} ${number}`)),
+    element("p", { class: "note" }, element("code", {}, `python -m harness why results/${run.name} ${number}`)),
   );
   place.focus();
 }
