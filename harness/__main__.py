@@ -22,7 +22,7 @@ from harness.runs.published import RESULTS
 FAILED, REFUSED, INTERRUPTED = 1, 2, 130
 SERVE, COMPARE, PAPERS, LOOK = "Serve", "Compare", "Papers", "What was run"
 
-app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode=None)
+app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode="rich")
 results = typer.Typer(no_args_is_help=True, help="What was run: verify, list, index, compare.")
 app.add_typer(results, name="results", rich_help_panel=LOOK)
 

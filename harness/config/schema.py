@@ -4,6 +4,7 @@ A shape is a `Schema` or a dataclass whose fields say what they may be (`Seconds
 """
 
 import json
+import re
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
@@ -103,8 +104,7 @@ _WORDS = {
     "a valid string": "a text",
     "a valid boolean": "true or false",
     "a valid list": "a list",
-    "a valid dictionary or instance of": "keys with values of",
-    "a valid dictionary": "keys with values",
+    r"a valid dictionary( or instance of \w+)?": "keys with values",
 }
 """What pydantic says, and how a sentence here has it."""
 
@@ -119,7 +119,7 @@ def sentence_of(error: ValidationError) -> str:
         return f"there is no key {key}, which is {first['input']!r:.60}"
     said = first["msg"].removeprefix("Value error, ")
     for theirs, ours in _WORDS.items():
-        said = said.replace(theirs, ours)
+        said = re.sub(theirs, ours, said)
     is_whole = first["type"] == "value_error" and isinstance(first["input"], dict)
     if is_whole:
         return f"{key}: {said}".lstrip(": ")

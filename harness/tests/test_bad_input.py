@@ -61,23 +61,23 @@ def test_a_number_that_a_key_cannot_have_is_refused(words: tuple[str, ...]) -> N
 
 
 WRONG_TYPES = {
-    "shows=${seed}": "shows is 0, it must be a list of texts",
-    "shows=[[1]]": "shows is [[1]], it must be a list of texts",
-    "matrix=${seed}": "matrix is 0, it must be keys with values",
-    "matrix=${name}": "matrix is 'adhoc', it must be keys with values",
+    "shows=${seed}": "shows=0: it must be a list",
+    "shows=[[1]]": "shows[0]=[1]: it must be a text",
+    "matrix=${seed}": "matrix=0: it must be keys with values",
+    "matrix=${name}": "matrix='adhoc': it must be keys with values",
     "+compare={axis:[1],reference:1}": "compare.axis is [1], it must be a text",
-    "compare=${shows}": "compare is ['",
-    "vary_at=${seed}": "vary_at is 0, it must be a list",
-    "vary=${name}": "vary is 'adhoc', it must be keys with values",
-    "vary_at=${matrix}": "vary_at is {}, it must be a list",
-    "slo=${seed}": "slo is 0, it must be keys with values",
+    "compare=${shows}": "compare=['",
+    "vary_at=${seed}": "vary_at=0: it must be a list",
+    "vary=${name}": "vary='adhoc': it must be keys with values",
+    "vary_at=${matrix}": "vary_at={}: it must be a list",
+    "slo=${seed}": "slo=0: it must be keys with values",
     "slo=${matrix}": "slo.ttft_s is missing",
     "record=${matrix}": "record.iterations is missing",
     "policy.rule=${workload}": "policy.rule is a Chats, not ContinuousBatching or StaticBatching",
     "predictor.name=[1]": "predictor.name is [1], it must be a text",
     "engine.max_num_seqs=[1]": "engine.max_num_seqs=[1] is not a whole number",
     "workload.model=3": "workload.model=3 is not a text",
-    "uncertainty_draws=${name}": "uncertainty_draws: While dereferencing interpolation",
+    "uncertainty_draws=${name}": "uncertainty_draws='adhoc': it must be a whole number",
     "cluster._target_=harness.predictors.oracle.Oracle": "cluster is a Oracle, not Cluster",
 }
 """A word whose value has another type than its key, given or by reference, and the sentence."""

@@ -13,7 +13,7 @@ REFUSED = {
     "+policy.rule.typo=1": "policy.rule.typo=1 is not an option of ContinuousBatching",
     "~system.placement": "system.placement is missing",
     "workload.requests=-5": "workload.requests is -5, it must be positive",
-    "hardware.weights_bytes_per_s=nan": "hardware.weights_bytes_per_s=nan is not a number",
+    "hardware.weights_bytes_per_s=nan": "hardware.weights_bytes_per_s=nan: it must be a finite",
     "workload.output_scale=nan": "workload.output_scale=nan is not a finite number",
     "workload.models=[vicuna-14b]": "No model is called 'vicuna-14b'; closest: vicuna-13b-v1.5",
     "workload.source=/no/such": "workload.source=/no/such is neither profile, hub nor a file",
@@ -23,16 +23,16 @@ REFUSED = {
     "hardware.memory_share=2": "A memory share lies between 0 and 1, not 2.0.",
     "hardware.profile=nope": "There is no folder of cost profiles ",
     "hardware.profile=lengths": "hardware.profile=lengths is no folder of cost profiles: it holds",
-    "variant=${variant}": "variant: Recursive interpolation detected",
+    "variant=${variant}": "Recursive interpolation detected",
     "system.name=5": "system.name=5 is not a text",
     "system=nope": "No system is called 'nope'; known: ",
     "+scenario=nope": "No scenario is called 'nope'",
     "policy.rule.max_num_seqs=x": "policy.rule.max_num_seqs='x' is not a whole number",
     "engine._target_=no.such": "engine._target_=no.such names no class",
-    "seed=x": "seed: Value 'x' of type 'str' could not be converted to Integer",
+    "seed=x": "seed='x': it must be a whole number",
     "tracking=foo": "tracking=foo is not one of wandb, none",
     "name=a/b": "name=a/b cannot be the name of a folder of results",
-    "+matrix.seed=[a]": "seed: Value 'a' of type 'str' could not be converted to Integer",
+    "+matrix.seed=[a]": "seed='a': it must be a whole number",
     "+matrix.seed=5": "matrix.seed=5 is not a list of values",
     "variant=program": "variant=program is not one of paper, code",
     "policy=ssjf_none": "system.placement.rule is a StaticBatching, not ContinuousBatching",
@@ -48,9 +48,9 @@ REFUSED = {
     "results=.": "results=. is where the project is; results=results is below it",
     "+matrix.name=[a,b]": "name cannot differ from cell to cell: no result depends on it",
     "+compare={axis:system,reference:nope} +matrix.system=[samullm]": "compare.reference=nope is",
-    "hardware.gpu_count=10000000": "hardware.gpu_count=10000000, it must be at most 65,536",
+    "hardware.gpu_count=10000000": "hardware.gpu_count=10000000: it must be at most 65536",
     "hardware.gpu=H100-80G": "hardware.profile=a100_80g_vllm_0_3 holds costs of A100-80G, not of",
-    "workers=100000": "workers=100000, it must be at most 1,024",
+    "workers=100000": "workers=100000: it must be at most 1024",
     "policy.rule.watermark=-5": "rule.watermark is -5, it must be from 0 to 1",
     "workload=chats workload.arrivals.burstiness=1e200": "workload.arrivals.burstiness is 1e+200",
     "+workload._args_=[1]": "workload._args_=[1] is not an option of Ensemble",
@@ -84,11 +84,11 @@ FILES = {
     "name:\tb\n\tc: 1": "line 2: found character '\\t' that cannot start any token",
     "name: a\nname: b": "line 3: found duplicate key name",
     "name: !tag a": "line 2: could not determine a constructor for the tag '!tag'",
-    "hardware: {typo: 1}": ": No configuration key is called 'hardware.typo'; closest: hardware.",
-    "nam: x": ": No configuration key is called 'nam'; closest: name",
-    "hardware: {gpu_count: x}": ": hardware.gpu_count: Value 'x' of type 'str' could not",
-    "matrix: 5": ": matrix: Cannot assign int to Dict",
-    "hardware: null": ": hardware: field 'hardware' is not Optional",
+    "hardware: {typo: 1}": "No configuration key is called 'hardware.typo'; closest: hardware.",
+    "nam: x": "No configuration key is called 'nam'; closest: name",
+    "hardware: {gpu_count: x}": "hardware.gpu_count='x': it must be a whole number",
+    "matrix: 5": "matrix=5: it must be keys with values",
+    "hardware: null": "hardware=None: it must be keys with values",
 }
 """What a scenario may hold, and what is said of it besides its file."""
 
@@ -99,6 +99,6 @@ def test_a_bad_scenario_is_a_sentence_with_file_and_line(tmp_path: Path, text: s
     path.parent.mkdir()
     path.write_text(TOP + text + "\n")
     said = refused(f"hydra.searchpath=[file://{tmp_path}]", "+scenario=bad")
-    assert "scenario/bad.yaml" in said.split(": ")[0]
     assert FILES[text] in said
+    assert "scenario/bad.yaml" in said or " line " not in FILES[text]
     assert "\n" not in said

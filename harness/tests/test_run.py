@@ -7,7 +7,7 @@ import pytest
 
 from harness import run
 from harness.config.paths import ROOT
-from harness.runs.composed_cells import Matrix
+from harness.runs.composing import Composer
 from harness.tests.support.command import COMMAND, ENSEMBLE, SMALL, command, refused, runs_below
 from harness.tests.support.configured import cells_of, composed, first_cell_of
 
@@ -143,7 +143,7 @@ def test_a_cell_names_the_file_of_every_group() -> None:
 
 def test_the_names_of_files_do_not_decide_the_folder(monkeypatch: pytest.MonkeyPatch) -> None:
     usual = first_cell_of(*SMALL)
-    monkeypatch.setattr(Matrix, "chosen_at", lambda self, place: {"policy": "of another name"})
+    monkeypatch.setattr(Composer, "_chosen", lambda self, setting: {"policy": "of another name"})
     renamed = first_cell_of(*SMALL)
     assert usual.config["chosen"] != renamed.config["chosen"]
     assert usual.folder == renamed.folder

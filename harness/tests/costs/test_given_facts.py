@@ -51,7 +51,7 @@ def test_windows_and_states_are_those_of_so_many_layers(tmp_path: Path) -> None:
     [
         ({"hiden_size": 1}, "there is no key hiden_size, which is 1"),
         ({"layers": None}, "layers is missing"),
-        ({"layers": "many"}, "layers='many': it must be a valid integer"),
+        ({"layers": "many"}, "layers='many': it must be a whole number"),
         ({"kv_heads": 5}, "5 kv_heads cannot share 32 heads"),
         ({"parameters": 1000}, "parameters=1000, the layers alone have 6979321856"),
         ({"weight_bytes": 1.0}, "weight_bytes=1 are "),
