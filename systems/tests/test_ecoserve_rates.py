@@ -25,8 +25,8 @@ def served_per_s(data: str, model: str) -> float:
 @pytest.mark.parametrize("scenario", SCENARIOS)
 def test_rates_are_those_of_table_2_or_loads(scenario: str) -> None:
     text = (ROOT / "scenarios" / "scenario" / f"{scenario}.yaml").read_text(encoding="utf-8")
-    rates = re.findall(r"^[^#\n]*rate_per_s: *\[?([^\]}\n#]*)", text, re.MULTILINE)
-    typed = {part.strip() for found in rates for part in found.split(",")} - {"null"}
+    rates = re.findall(r"^[^#\n]*rate_per_s: *(\[[^\]\n]*|[^,}\s]*)", text, re.MULTILINE)
+    typed = {part.strip(" [") for found in rates for part in found.split(",")} - {"null"}
     assert typed <= {f"{rate:g}" for rate in PAPER_RATES.values()}
 
 
