@@ -27,10 +27,14 @@ KERNEL := annotated-types|antlr4-python3-runtime|llvmlite|numba|numpy|omegaconf|
 COMPILE := $(BIN)/python -c 'from harness.engines.simulator.warm_up import warm_up; warm_up()'
 FIRST = sed -nE '/^($(KERNEL))==/,/[^\\]$$/p' $< | $(INSTALL) /dev/stdin --no-compile
 
+# `python -m harness` from any folder, under a name that shells complete (--install-completion).
+COMMAND = printf '\#!/bin/sh\nPYTHONPATH="%s$${PYTHONPATH:+:$$PYTHONPATH}" exec "%s/$(BIN)/python" -m harness "$$@"\n' \
+	'$(CURDIR)' '$(CURDIR)' > $(BIN)/harness && chmod +x $(BIN)/harness
+
 setup: .venv/base  ## .venv with what running needs
 .venv/base: requirements/base.txt
 	@$(or $(PYTHON),false) -c '$(RECENT)' || { echo '$(OLD)' >&2; exit 1; }
-	$(PYTHON) -m venv .venv && $(FIRST) && { $(COMPILE) & $(INSTALL) $< --no-compile && touch $@; said=$$?; wait; exit $$said; }
+	$(PYTHON) -m venv .venv && $(COMMAND) && $(FIRST) && { $(COMPILE) & $(INSTALL) $< --no-compile && touch $@; said=$$?; wait; exit $$said; }
 
 .venv/dev: requirements/dev.txt .venv/base
 	$(INSTALL) $< && touch $@
