@@ -18,7 +18,7 @@ from harness.engines.simulator.stepping import Stepper
 from harness.engines.simulator.timeline import Kind, Timeline
 from harness.interface.decisions import Deployment
 from harness.interface.entities import GpuId, Group, GroupId, RequestId, ServiceId
-from harness.interface.events import Arrived, Deployed, Event, Moved
+from harness.interface.events import Arrived, Event, Moved
 from harness.interface.policies import Capability, CostModel
 
 
@@ -201,7 +201,6 @@ class Deployer:
         """A group has loaded. False if it was stopped meanwhile."""
         if live.is_stopping:
             return False
-        now_s, groups = self.state.now_s, self.groups.values()
         self.resident[live.group.id] = live.group
         if live.ready_s > live.loads_from_s:
             self._record_load(live)
@@ -209,8 +208,6 @@ class Deployer:
         self.lifecycle.dispatching.changed |= read
         for service in sorted(read):
             self.lifecycle.hand_out(service)
-        if all(other.ready_s <= now_s for other in groups) and not self.lifecycle.reading:
-            self.tell(Deployed(now_s, self.state.deployment))
         return True
 
     def _withdraw_all(self, live: LiveGroup) -> None:

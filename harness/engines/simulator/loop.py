@@ -32,8 +32,8 @@ from harness.engines.simulator.units import Units
 from harness.engines.simulator.warm_up import warm_up
 from harness.engines.state import Floats, Ints
 from harness.interface.apps import OUTSIDE
-from harness.interface.entities import Cluster, GroupId, ResourceId, ServiceId
-from harness.interface.events import Finished, Iterated, Overran, Predicted, ServiceDrained
+from harness.interface.entities import Cluster, GroupId, ResourceId
+from harness.interface.events import Finished, Iterated, Overran, Predicted
 from harness.interface.moving import MovingKey
 from harness.interface.policies import Capability, System
 from harness.workloads.prefixes import Prefixes
@@ -162,10 +162,10 @@ def _intake_s(workload: Workload, costs: TableCosts) -> Floats:
 class _Run:
     """One run: wires the parts together and moves the clock.
 
-    `drained` has the services that have answered all since the placement was asked last, which is
-    asked again then and at `wake_s`: what an earlier deployment asked for is forgotten. `wakes`
-    counts the instants since something was computed, predicted or arrived; only timers end then,
-    and groups come and go.
+    `has_drained` says that a service has answered its last request since the placement was asked,
+    which is asked again then and at `wake_s`: what an earlier deployment asked for is forgotten.
+    `wakes` counts the instants since something was computed, predicted or arrived; only timers end
+    then, and groups come and go.
     """
 
     def __init__(
@@ -196,7 +196,7 @@ class _Run:
         factory = GroupFactory(self.state, self.lifecycle.services, engine, self.compiled, prefixes)
         self.lifecycle.home_of = factory.home_of
         self.deployer = self._deployer(factory)
-        self.drained, self.wakes = list[ServiceId](), 0
+        self.has_drained, self.wakes = False, 0
         self.wake_s: float | None = -1.0
         self.units = self._units()
         self.arrivals = self._arrivals()
@@ -442,12 +442,10 @@ class _Run:
         self.orders.refresh()
 
     def _place_if_due(self) -> None:
-        """Tell of what is drained, then ask for a deployment where it is time to."""
+        """Ask for a deployment where a service has drained, or it is time to."""
         life, now_s = self.lifecycle, self.state.now_s
-        for service in self.drained:
-            self.told.tell(ServiceDrained(now_s, service))
-        is_due = bool(self.drained) or (self.wake_s is not None and self.wake_s <= now_s)
-        self.drained.clear()
+        is_due = self.has_drained or (self.wake_s is not None and self.wake_s <= now_s)
+        self.has_drained = False
         if not is_due or life.is_over:
             return
         self._catch_up()
@@ -476,6 +474,6 @@ class _Run:
                 finished_s = float(self.state.arrays.finished_s[request])
                 tokens = int(self.workload.output_tokens[request])
                 self.told.tell(Finished(finished_s, self.state.facts(request), tokens))
-        self.drained += self.lifecycle.answered(requests)
+        self.has_drained |= self.lifecycle.answered(requests)
         if self.workload.answers_release:
             self.arrivals.release(requests)

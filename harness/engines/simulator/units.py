@@ -18,7 +18,7 @@ from harness.engines.simulator.timeline import Kind, Timeline
 from harness.engines.state import Bools, Ints
 from harness.interface.apps import Apps, Backend
 from harness.interface.entities import ResourceId
-from harness.interface.events import AppFinished, Event, Warmed
+from harness.interface.events import AppFinished, Event
 
 
 @dataclass(slots=True, kw_only=True)
@@ -139,13 +139,10 @@ class Units:
 
     def loaded(self, name: ResourceId) -> None:
         """A backend has loaded, an adapter or a context."""
-        now_s = self.lifecycle.state.now_s
         if self.backends is not None:
-            self._start(self.backends.ready(name, now_s))
+            self._start(self.backends.ready(name, self.lifecycle.state.now_s))
         # The next content can be loaded now.
         self.prewarming_is_due |= self.contents is not None
-        if self.told.wants(Warmed):
-            self._tell(Warmed(now_s, name))
 
     def prewarm(self) -> None:
         """Ask which backends to load, after events and when it is time."""

@@ -16,7 +16,7 @@ from harness.engines.state import Ints
 from harness.interface.apps import Apps, Backend
 from harness.interface.decisions import Prewarm
 from harness.interface.entities import ResourceId
-from harness.interface.events import AppFinished, Event, Warmed
+from harness.interface.events import AppFinished, Event
 from harness.interface.policies import LengthPredictor
 
 MOST_THREADS = 64
@@ -179,7 +179,6 @@ class Outside:
             elif self.backends is not None:
                 self._loading.pop(what, None)
                 self._start(self.backends.ready(what, ended_s))
-                self._tell(Warmed(ended_s, what))
         return calls
 
     def prewarm(self, decision: Prewarm) -> None:

@@ -32,7 +32,7 @@ from harness.engines.vllm.prompts import Prompts
 from harness.engines.vllm.ray import GroupLost, RayGroup, slots_of_ray
 from harness.interface.decisions import Deployment
 from harness.interface.entities import Group, GroupId, ServiceId
-from harness.interface.events import Event, ServiceDrained
+from harness.interface.events import Event
 from harness.interface.policies import Capability, System
 from harness.workloads.workload import Workload
 
@@ -338,9 +338,7 @@ class Run:
         answered = np.array(calls, np.int64)
         if self.units is not None:
             self.units.answered(answered, self.state.now_s)
-        for service in self.lifecycle.answered(answered):
-            self._place_due = True
-            self._tell([ServiceDrained(self.state.now_s, service)])
+        self._place_due |= self.lifecycle.answered(answered)
         self._release(answered)
 
     def _release(self, answered: Ints) -> None:
