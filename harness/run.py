@@ -80,9 +80,9 @@ from harness.runs.config import KEYS, RunConfig
 from harness.runs.ending import by_sigterm, terminate
 from harness.runs.figures import check_shown
 from harness.runs.limits import loose_limits
-from harness.runs.progress import Progress
+from harness.runs.progress import CellProgress
 from harness.runs.record import RecordError, read_summaries
-from harness.runs.sweep import Cluster, Sweep
+from harness.runs.sweep import CellExecutor, Sweep
 from harness.runs.table import print_cells, print_varied
 from harness.runs.tracking import log_scenario
 from harness.runs.unused_gpus import unused_gpus
@@ -162,10 +162,10 @@ def swept(config: DictConfig) -> Sweep:
     """
     plain = as_plain(config)
     offered = {"workers": plain["workers"]}
-    cluster = build(plain["cluster"], path="cluster", offered=offered, kind=Cluster)
+    cluster = build(plain["cluster"], path="cluster", offered=offered, kind=CellExecutor)
     matrix = matrix_of(config)
     sweep = Sweep(ROOT / plain["results"] / plain["name"])
-    with Progress(len(matrix.places)) as progress:
+    with CellProgress(len(matrix.places)) as progress:
         sweep.run(matrix, cluster, progress)
     return sweep
 

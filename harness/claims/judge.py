@@ -20,7 +20,7 @@ from harness.claims.effects import (
     Cells,
     ClaimError,
     Effect,
-    Kind,
+    EffectKind,
     NoCellError,
     name_of,
 )
@@ -44,7 +44,7 @@ from harness.runs.matrix import places
 
 LIKE_FOR_ALL = ("workload", "hardware", "slo")
 """What a variation changes for every system, by the first part of its key."""
-MEASURED = (Kind.ABSOLUTE, Kind.RATIO, Kind.AT_MOST, Kind.AT_LEAST)
+MEASURED = (EffectKind.ABSOLUTE, EffectKind.RATIO, EffectKind.AT_MOST, EffectKind.AT_LEAST)
 """Effects that a fact may have."""
 
 
@@ -252,8 +252,8 @@ def _tested(paper: Paper, claim: Claim, cells: Cells) -> tuple[Effect, Verdict, 
         if claim.ceiling is None:
             return effect, found, None
         most = claim.ceiling(cells)
-        if most.kind is not Kind.ABSOLUTE:
-            raise ClaimError(f"a ceiling is {Kind.ABSOLUTE}, not {most.kind}")
+        if most.kind is not EffectKind.ABSOLUTE:
+            raise ClaimError(f"a ceiling is {EffectKind.ABSOLUTE}, not {most.kind}")
     except ClaimError as error:
         raise type(error)(f"{paper.name} {claim.id}: {error}") from None
     ceiling = replace(measured(most), reason="the most that any scheduler could reach")

@@ -20,7 +20,7 @@ from functools import partial
 from math import isfinite, isnan
 from typing import TYPE_CHECKING
 
-from harness.claims.effects import ClaimError, Kind
+from harness.claims.effects import ClaimError, EffectKind
 from harness.claims.paper import Claim, Paper
 from harness.claims.verdicts import Printed, Verdict
 
@@ -86,15 +86,15 @@ def ours_of(found: Verdict, unit: str) -> Shown:
     """
     if isnan(found.ours):
         return Shown(NONE)
-    if found.kind is Kind.FACT:
+    if found.kind is EffectKind.FACT:
         return Shown(f"{found.ours * found.seeds:.0f} of {found.seeds} seeds")
-    if found.kind is Kind.RANGE and found.span:
+    if found.kind is EffectKind.RANGE and found.span:
         return Shown("-".join(dict.fromkeys(number(end, unit) for end in found.span)), unit)
     ours, ends, scale, before = found.ours, (found.low, found.high), unit, ""
-    if found.kind is Kind.REDUCTION and ours < 0:
+    if found.kind is EffectKind.REDUCTION and ours < 0:
         ours, ends = 1 - ours, (1 - found.high, 1 - found.low)
         before, scale, unit = "takes ", "", " times as long"
-    elif found.kind is Kind.DIFFERENCE:
+    elif found.kind is EffectKind.DIFFERENCE:
         scale, unit = "%", " points"
     is_known = all(map(isfinite, ends))
     after = f" [{', '.join(number(end, scale) for end in ends)}]" if is_known else ""

@@ -30,10 +30,10 @@ SHOWN = (
 FACTS = ("arrival_s", "prompt_tokens", "output_tokens", "preemptions")
 """What is said of a request beside its parts."""
 
-Run = dict[str, Any]
+RunFacts = dict[str, Any]
 
 
-def runs_part(root: Path) -> list[Run]:
+def runs_part(root: Path) -> list[RunFacts]:
     """The newest whole runs below results/; an example is simulated where none is.
 
     ValueError where the example fails.
@@ -42,7 +42,7 @@ def runs_part(root: Path) -> list[Run]:
     if not folders:
         simulate_example(root / "results")
         folders = newest(root / "results")
-    found: list[Run] = []
+    found: list[RunFacts] = []
     size = 0
     for folder in folders:
         try:
@@ -88,7 +88,7 @@ def simulate_example(results: Path) -> None:
         raise ValueError(f"{' '.join(command)} failed: {last[0]}")
 
 
-def run_of(folder: Path) -> Run:
+def run_of(folder: Path) -> RunFacts:
     """A run: what it was, its figures, and the slowest of its finished requests.
 
     A request is its number, `FACTS`, the number of its service, and its `PARTS` in seconds.

@@ -13,7 +13,7 @@ from harness.costs.roofline import read_calibration
 from harness.report.markdown import read_json, table
 from harness.report.real_texts import order_text, same_batches_text, savings_texts
 
-Json = Mapping[str, Any]
+Json = dict[str, Any]
 PEER = "peer_dynamo_w1_requests_per_s"
 """Figure of `make bench`: requests that a peer simulates a second, on the same load."""
 

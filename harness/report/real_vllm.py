@@ -6,7 +6,7 @@ from typing import Any
 
 import pandas as pd
 
-from harness.report.agreement import Word, bias_text, counts_text, pooled_bias, word_for
+from harness.report.agreement import AgreementWord, bias_text, counts_text, pooled_bias, word_for
 from harness.report.markdown import read_json, table
 from harness.report.served import served_headline
 
@@ -17,7 +17,11 @@ FIGURES = {
     "ttft_s_mean": "mean TTFT",
     "tpot_s_mean": "mean TPOT",
 }
-MARKS = {Word.AGREES: "", Word.DIFFERS: " **differs**", Word.INCONCLUSIVE: " ?"}
+MARKS = {
+    AgreementWord.AGREES: "",
+    AgreementWord.DIFFERS: " **differs**",
+    AgreementWord.INCONCLUSIVE: " ?",
+}
 
 
 def fidelity_vllm_part(root: Path) -> str:

@@ -9,7 +9,7 @@ import pytest
 from matplotlib.figure import Figure
 
 from harness import reproduce
-from harness.claims.effects import Cells, Effect, Kind, absolute, ratio
+from harness.claims.effects import Cells, Effect, EffectKind, absolute, ratio
 from harness.claims.paper import Fact, FigureSpec, Paper
 from harness.config.hydra_words import word
 from harness.runs.cell_lists import write_cells
@@ -137,7 +137,7 @@ def with_facts(name: str = "p") -> Paper:
 
     paper = made_up()
     here = Fact(says="one GPU", paper=2.0, unit=" s", measure=seconds, scenarios=(SCENARIO,))
-    one = Effect(Kind.ABSOLUTE, pd.DataFrame({"all": [1.0]}))
+    one = Effect(EffectKind.ABSOLUTE, pd.DataFrame({"all": [1.0]}))
     there = replace(here, says="elsewhere", measure=lambda cells: one, scenarios=("routing",))
     paper.facts = (here, there)
     return paper

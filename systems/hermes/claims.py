@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING
 from harness.claims.effects import (
     Cells,
     Effect,
-    Kind,
+    EffectKind,
+    Measure,
     absolute,
     at_least,
     at_most,
@@ -32,7 +33,6 @@ from harness.claims.effects import (
     share_ratio,
     trend,
 )
-from harness.claims.effects import Figure as Measure
 from harness.claims.paper import Fact, FigureSpec, Paper
 from harness.claims.texts import CODE, NOT_RUN, REFERENCE, joined, ours_of
 from systems.hermes.measures import (
@@ -292,7 +292,7 @@ def _load(scenario: str, says: str, window_s: float, *, has_code: bool = True) -
         says=says,
         scenarios=(scenario,),
         code=(f"{scenario}_code",) * has_code,
-        measure=lambda cells: Effect(Kind.ABSOLUTE, figures(cells, backlog_s, {}) / window_s),
+        measure=lambda cells: Effect(EffectKind.ABSOLUTE, figures(cells, backlog_s, {}) / window_s),
     )
 
 
@@ -725,7 +725,7 @@ for _name, _says, _policy in (
     quote="the performance gap between Hermes and Hermes-Oracle is less than 10%",
 )
 def _(cells: Cells) -> Effect:
-    return replace(ratio(cells, ACT, of=FULL, over=ORACLE), kind=Kind.AT_MOST)
+    return replace(ratio(cells, ACT, of=FULL, over=ORACLE), kind=EffectKind.AT_MOST)
 
 
 # Figures 13 and 14: caches and prewarming.

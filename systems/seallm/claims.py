@@ -19,8 +19,8 @@ from harness.claims.effects import (
     ALL,
     Cells,
     Effect,
-    Figure,
-    Kind,
+    EffectKind,
+    Measure,
     absolute,
     at_least,
     at_most,
@@ -82,7 +82,7 @@ UP_TO = {
 READ = {"latency": "lower latency than", "tail": "lower P99 than", "slo": "SLO attainment over"}
 """Of other forms of baselines; `latency` is normalized."""
 TP2, SEARCHED = "vLLM TP 2", "AlpaServe as its program searches"
-MEASURES: Mapping[str, Figure] = {"latency": normalized_latency, "tail": TAIL, "slo": attainment}
+MEASURES: Mapping[str, Measure] = {"latency": normalized_latency, "tail": TAIL, "slo": attainment}
 PHASES, ONE_70B, FOUR_70B = "phases apart, as printed", "one service of 70B", "four services of 70B"
 ALIKE, ZIPF, BURSTS = "services alike", "Zipf popularity", "bursts (CV 4)"
 EIGHT, MORE = "8 services", "24 services"
@@ -129,7 +129,7 @@ def up_to(cells: Cells, kind: str, over: Mapping[str, Any]) -> Effect:
     """A gain at the rate at which it is largest."""
     by_rate = gain(cells, kind, over).samples
     largest = np.log(by_rate).mean().idxmax()
-    return Effect(Kind.RATIO, by_rate[[largest]])
+    return Effect(EffectKind.RATIO, by_rate[[largest]])
 
 
 def _reading(says: str, kind: str, over: Mapping[str, Any]) -> Fact:
@@ -166,7 +166,7 @@ TABLE_2 = {
 def _worst_latency(cells: Cells) -> Effect:
     """The normalized latency at the worst rate of each seed; few seeds decide its mean."""
     return Effect(
-        Kind.RATIO,
+        EffectKind.RATIO,
         figures(cells, normalized_latency, SEALLM, [RATE]).max(axis=1).to_frame(ALL),
     )
 
@@ -252,13 +252,13 @@ FACTS = (
 )
 
 
-def _load(rate: int, says: str, system: Mapping[str, Any], seconds: Figure) -> Fact:
+def _load(rate: int, says: str, system: Mapping[str, Any], seconds: Measure) -> Fact:
     """Requests offered at a rate, over what dedicated engines answer of a backlog."""
     return Fact(
         says=f"{rate}/s, {says}",
         scenarios=("seallm_capacity",),
         measure=lambda cells: Effect(
-            Kind.ABSOLUTE, figures(cells, seconds, system) / LASTS_S * rate / RATES[-1]
+            EffectKind.ABSOLUTE, figures(cells, seconds, system) / LASTS_S * rate / RATES[-1]
         ),
     )
 
@@ -652,7 +652,7 @@ for _kind, _value in (("latency", 2.44), ("slo", 1.33)):
 
 
 def is_best(
-    cells: Cells, figure: Figure, along: str, others: tuple[Mapping[str, Any], ...]
+    cells: Cells, figure: Measure, along: str, others: tuple[Mapping[str, Any], ...]
 ) -> Effect:
     """In which seeds SeaLLM's figure is the highest at every setting; ties count."""
     return share_of_seeds(

@@ -15,7 +15,7 @@ from harness.engines.simulator.group import LiveGroup
 from harness.engines.simulator.kernel import loop
 from harness.engines.simulator.rules import refuse_unfit
 from harness.engines.simulator.stepping import Stepper
-from harness.engines.simulator.timeline import Kind, Timeline
+from harness.engines.simulator.timeline import Due, Timeline
 from harness.interface.decisions import Deployment
 from harness.interface.entities import GpuId, Group, GroupId, RequestId, ServiceId
 from harness.interface.events import Arrived, Event, Moved
@@ -98,7 +98,7 @@ class Deployer:
         if not loaded:
             self._record_load(live)
         self.stopping.append(live)
-        self.timeline.add(live.stop_s, Kind.GROUP_STOPS, live)
+        self.timeline.add(live.stop_s, Due.GROUP_STOPS, live)
 
     def stopped(self, live: LiveGroup) -> None:
         """The last iteration of a stopping group is over."""
@@ -164,7 +164,7 @@ class Deployer:
             self.resident[live.group.id] = replace(live.group, services=kept)
         if kept and load_s:
             self.lifecycle.reading[live.group.id] = missing
-        self.timeline.add(live.loads_from_s + load_s, Kind.GROUP_READY, live)
+        self.timeline.add(live.loads_from_s + load_s, Due.GROUP_READY, live)
 
     def _predecessor(self, group: Group) -> Group | None:
         """The namesake that has loaded on just the GPUs of a group, which now are the group's.

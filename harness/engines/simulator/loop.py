@@ -17,7 +17,7 @@ from harness.engines.frames import record
 from harness.engines.lifecycle import Lifecycle
 from harness.engines.listeners import Listeners
 from harness.engines.recorder import GpuUse, Recorder
-from harness.engines.simulator.arriving import Arrivals
+from harness.engines.simulator.arriving import Arriving
 from harness.engines.simulator.compiled_groups import CompiledGroups
 from harness.engines.simulator.deciding import TIMED, Deciding
 from harness.engines.simulator.deploying import Deployer
@@ -27,7 +27,7 @@ from harness.engines.simulator.host_memory import NO_HOST_MEMORY, HostMemory
 from harness.engines.simulator.kernel.world import REMAINING, TURN
 from harness.engines.simulator.orders import Orders
 from harness.engines.simulator.stepping import Stepper
-from harness.engines.simulator.timeline import Kind, Timeline
+from harness.engines.simulator.timeline import Due, Timeline
 from harness.engines.simulator.units import Units
 from harness.engines.simulator.warm_up import warm_up
 from harness.engines.state import Floats, Ints
@@ -239,11 +239,11 @@ class _Run:
             compiled=self.compiled,
         )
 
-    def _arrivals(self) -> Arrivals:
+    def _arrivals(self) -> Arriving:
         # Which calls begin when is not known ahead where they may wait for backends.
         keeps = self.recorder.keep_events or self.state.backends is not None
         think_s = self.workload.think_s
-        return Arrivals(
+        return Arriving(
             lifecycle=self.lifecycle,
             groups=self.groups,
             timeline=self.timeline,
@@ -364,7 +364,7 @@ class _Run:
             self.compiled.is_working
             or self.arrivals.next_s < np.inf
             or self.timeline.has(
-                Kind.BATCH_ENDS, Kind.UNIT_ENDS, Kind.BACKEND_READY, Kind.ARRIVAL, Kind.PREDICTION
+                Due.BATCH_ENDS, Due.UNIT_ENDS, Due.BACKEND_READY, Due.ARRIVAL, Due.PREDICTION
             )
         ):
             self.wakes = 0
@@ -393,23 +393,23 @@ class _Run:
         while due := self.timeline.pop_due(self.state.now_s):
             self._happen(*due)
 
-    def _happen(self, kind: Kind, subject: object) -> None:
+    def _happen(self, kind: Due, subject: object) -> None:
         """One thing of the timeline. Policies are asked when all that is due has happened."""
-        if kind is Kind.BATCH_ENDS and isinstance(subject, Flight):
+        if kind is Due.BATCH_ENDS and isinstance(subject, Flight):
             self.stepper.end(subject)
-        elif kind is Kind.PREDICTION and isinstance(subject, Predicted):
+        elif kind is Due.PREDICTION and isinstance(subject, Predicted):
             self.arrivals.predicted(subject)
-        elif kind is Kind.UNIT_ENDS and isinstance(subject, int):
+        elif kind is Due.UNIT_ENDS and isinstance(subject, int):
             self.state.arrays.finished_s[subject] = self.state.now_s
             self._finish(np.array([subject]))
-        elif kind is Kind.BACKEND_READY and self.units is not None and isinstance(subject, str):
+        elif kind is Due.BACKEND_READY and self.units is not None and isinstance(subject, str):
             self.units.loaded(ResourceId(subject))
-        elif kind is Kind.ARRIVAL and isinstance(subject, int):
+        elif kind is Due.ARRIVAL and isinstance(subject, int):
             self.arrivals.released.append(subject)
         elif isinstance(subject, LiveGroup):
-            if kind is Kind.GROUP_STOPS:
+            if kind is Due.GROUP_STOPS:
                 self.deployer.stopped(subject)
-            elif kind is Kind.GROUP_READY:
+            elif kind is Due.GROUP_READY:
                 self.deployer.ready(subject)
             elif subject.wakes_by(self.state.now_s):
                 self.stepper.interrupt(subject)
@@ -452,7 +452,7 @@ class _Run:
         deployment = ask_deployment(self.system.placement, life.view, self.recorder)
         self.wake_s = deployment.wake_s
         if deployment.wake_s is not None:
-            self.timeline.add(deployment.wake_s, Kind.PLACEMENT_WAKES)
+            self.timeline.add(deployment.wake_s, Due.PLACEMENT_WAKES)
         if deployment != self.state.deployment:
             self.deployer.deploy(deployment)
 

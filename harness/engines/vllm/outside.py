@@ -10,7 +10,7 @@ import numpy as np
 
 from harness.engines.applications import Applications
 from harness.engines.backends import Backends
-from harness.engines.containers import Ran
+from harness.engines.containers import CodeResult
 from harness.engines.live import LiveState
 from harness.engines.state import Ints
 from harness.interface.apps import Apps, Backend
@@ -29,7 +29,7 @@ class RunsCode(Protocol):
     def start(self, name: str) -> None:
         """Start one; RuntimeError where that fails."""
 
-    def run(self, name: str, code: str) -> Ran:
+    def run(self, name: str, code: str) -> CodeResult:
         """Run code in one."""
 
     def stop(self, name: str) -> None:
