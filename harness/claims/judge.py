@@ -7,7 +7,7 @@ of the authors is judged beside it, as a second column.
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -24,8 +24,8 @@ from harness.claims.effects import (
     NoCellError,
     name_of,
 )
-from harness.claims.paper import Claim, Fact, FigureSpec, Paper
-from harness.claims.texts import AT, CEILING, CODE, REFERENCE, check_texts, number
+from harness.claims.paper import Claim, Fact, FigureSpec, Judged, JudgedFact, Paper
+from harness.claims.texts import check_texts, number
 from harness.claims.verdicts import (
     Verdict,
     Word,
@@ -46,43 +46,6 @@ LIKE_FOR_ALL = ("workload", "hardware", "slo")
 """What a variation changes for every system, by the first part of its key."""
 MEASURED = (EffectKind.ABSOLUTE, EffectKind.RATIO, EffectKind.AT_MOST, EffectKind.AT_LEAST)
 """Effects that a fact may have."""
-
-
-@dataclass(frozen=True, slots=True)
-class Judged:
-    """A claim with its verdict, and what its variations and the authors' program give."""
-
-    claim: Claim
-    verdict: Verdict
-    variations: Mapping[str, Verdict] = field(default_factory=dict)
-    code: Verdict | None = None
-    settings: Mapping[str, Verdict] = field(default_factory=dict)
-    """Of a claim over several settings, each by itself."""
-    ceiling: Verdict | None = None
-    """The most that any scheduler could reach, as a value alone."""
-
-    @property
-    def verdicts(self) -> dict[str, Verdict]:
-        """By setting: the reference, variations, the program, the ceiling, single settings."""
-        named = {CODE: self.code, CEILING: self.ceiling}
-        beside = {name: one for name, one in named.items() if one is not None}
-        settings = {f"{AT}{name}": one for name, one in self.settings.items()}
-        return {REFERENCE: self.verdict, **self.variations, **beside, **settings}
-
-
-@dataclass(frozen=True, slots=True)
-class JudgedFact:
-    """A fact or a load as measured here and by the authors' program.
-
-    `kept` is None where no number is printed.
-    """
-
-    fact: Fact
-    ours: Verdict
-    is_load: bool = False
-    kept: bool | None = None
-    code: Verdict | None = None
-    code_kept: bool | None = None
 
 
 class Source:

@@ -10,9 +10,18 @@ from math import isnan, nan
 from pathlib import Path
 
 from harness.claims.effects import EffectKind
-from harness.claims.judge import Judged, JudgedFact
-from harness.claims.paper import Claim, Fact, Paper
-from harness.claims.texts import AT, CEILING, CODE, REFERENCE, printed
+from harness.claims.paper import (
+    AT,
+    CEILING,
+    CODE,
+    REFERENCE,
+    Claim,
+    Fact,
+    Judged,
+    JudgedFact,
+    Paper,
+)
+from harness.claims.texts import printed
 from harness.claims.verdicts import Verdict, Word
 
 NUMBERS = ("ours", "low", "high", "share", "share_low", "share_high")

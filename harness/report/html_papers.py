@@ -15,10 +15,9 @@ from typing import Any
 
 from PIL import Image
 
-from harness.claims.judge import Judged
-from harness.claims.paper import Claim, FigureSpec, Paper
+from harness.claims.paper import CODE, REFERENCE, Claim, FigureSpec, Judged, Paper
 from harness.claims.tables import facts_path, read_csv, read_facts
-from harness.claims.texts import CODE, REFERENCE, filled, ours_of, with_texts
+from harness.claims.texts import filled, ours_of, with_texts
 from harness.claims.verdicts import Word
 from harness.report.paper_page import (
     BESIDE_ARE,

@@ -13,8 +13,8 @@ from pathlib import Path
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
-from harness.claims.judge import Judged, JudgedFact, counts
-from harness.claims.paper import Fact, Paper
+from harness.claims.judge import counts
+from harness.claims.paper import Fact, Judged, JudgedFact, Paper
 from harness.claims.texts import NONE, NOT_RUN, Shown, filled, joined, ours_of, printed, with_texts
 from harness.claims.verdicts import LOST_WITH, Verdict, Word, agrees
 from harness.config.paths import ROOT

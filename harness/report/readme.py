@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from harness.claims.texts import REFERENCE
+from harness.claims.paper import REFERENCE
 from harness.claims.verdicts import Word
 from harness.config.paths import ROOT
 from harness.report import measured, real_vllm, served

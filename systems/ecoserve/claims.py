@@ -9,10 +9,10 @@ Averages   the paper prints means over three data sets and three models at the r
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from harness.claims.effects import Effect, EffectKind, Measure
-from harness.claims.paper import FigureSpec, Paper
+from harness.claims.paper import FigureSpec, Judged, Paper
 from harness.claims.texts import ours_of
 from systems.ecoserve.effects import (
     CAPACITIES,
@@ -56,11 +56,8 @@ from systems.ecoserve.measures import (
     preemption_share,
 )
 
-if TYPE_CHECKING:
-    from harness.claims.judge import Judged
 
-
-def headline(judged: Mapping[str, "Judged"]) -> str:
+def headline(judged: Mapping[str, Judged]) -> str:
     """Figures 10 and 11: the gains of the judged claims beside what is printed."""
 
     def row(stem: str) -> str:

@@ -14,7 +14,6 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
 
 from harness.claims.effects import (
     Cells,
@@ -33,8 +32,8 @@ from harness.claims.effects import (
     share_ratio,
     trend,
 )
-from harness.claims.paper import Fact, FigureSpec, Paper
-from harness.claims.texts import CODE, NOT_RUN, REFERENCE, joined, ours_of
+from harness.claims.paper import CODE, REFERENCE, Fact, FigureSpec, Judged, Paper
+from harness.claims.texts import NOT_RUN, joined, ours_of
 from systems.hermes.measures import (
     BACKLOGGED,
     answer_tokens_per_s,
@@ -47,9 +46,6 @@ from systems.hermes.measures import (
     prompt_tokens_per_s,
     prompts_share,
 )
-
-if TYPE_CHECKING:
-    from harness.claims.judge import Judged
 
 ACT, TAIL, MET = "act_s_mean", "act_s_p95", "deadlines_met"
 WAIT, IDLE = "backend_wait_s_mean", "backend_idle_s_mean"
@@ -111,7 +107,7 @@ AT_1X, AT_1000 = "3,000 applications in 30 minutes", "1,000 applications in 15 m
 """Variations that texts name."""
 
 
-def headline(judged: Mapping[str, "Judged"]) -> str:
+def headline(judged: Mapping[str, Judged]) -> str:
     """Figures 9, 10 and 11: at the reference, with the program's applications, and what decides."""
 
     def three(figure: str, setting: str = REFERENCE) -> str:

@@ -11,8 +11,7 @@ import pandas as pd
 
 from harness.claims import effects
 from harness.claims.effects import ALL, Cells, Effect, EffectKind, Measure, joined, over_settings
-from harness.claims.judge import Judged
-from harness.claims.paper import ClaimFunction, FigureSpec, Paper
+from harness.claims.paper import ClaimFunction, FigureSpec, Judged, Paper
 from harness.config.paths import PROFILES
 from systems.samullm import measures
 

@@ -11,7 +11,7 @@ AlpaServe  its search forecasts the continuous batching that engines do; the sea
 
 from collections.abc import Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -33,7 +33,7 @@ from harness.claims.effects import (
     share_ratio,
     trend,
 )
-from harness.claims.paper import Fact, FigureSpec, Paper
+from harness.claims.paper import Fact, FigureSpec, Judged, Paper
 from systems.seallm.measures import (
     attainment,
     attainment_at,
@@ -44,9 +44,6 @@ from systems.seallm.measures import (
     normalized_latency,
     placement_s,
 )
-
-if TYPE_CHECKING:
-    from harness.claims.judge import Judged
 
 TTFT, TPOT, TAIL = "ttft_s_mean", "tpot_s_mean", "jct_s_p99"
 RATE, GPUS, SKEW, ERROR = "rate_per_s", "gpu_count", "consecutive", "length_error"
@@ -90,7 +87,7 @@ NO_DRIFT, HALF_DRIFT = "rates that stay", "half the drift"
 """Variations that texts and plots name."""
 
 
-def headline(judged: Mapping[str, "Judged"]) -> str:
+def headline(judged: Mapping[str, Judged]) -> str:
     """Figures 6 and 8: the gains of the judged claims beside what is printed."""
 
     def most(id: str) -> str:

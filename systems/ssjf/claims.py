@@ -9,7 +9,7 @@ Averages   over rates or burstinesses: the average figure of SSJF over that of F
 import json
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -26,12 +26,9 @@ from harness.claims.effects import (
     reduction,
     trend,
 )
-from harness.claims.paper import FigureSpec, Paper
+from harness.claims.paper import FigureSpec, Judged, Paper
 from harness.config.paths import ROOT
 from systems.ssjf.measures import quarter_per_s
-
-if TYPE_CHECKING:
-    from harness.claims.judge import Judged
 
 MODES = {"none": "no", "dynamic": "dynamic", "continuous": "continuous"}
 """Batching modes in the paper's order, and each in words before "batching"."""
@@ -51,7 +48,7 @@ THROUGHPUT_NOTE = "Read when a quarter is answered; to the last answer it is abo
 REAL_RUNS = ROOT / "results" / "fidelity_runs" / "ssjf_real.json"
 
 
-def headline(judged: Mapping[str, "Judged"]) -> str:
+def headline(judged: Mapping[str, Judged]) -> str:
     """Two or three sentences with the numbers of the judged claims."""
     real = json.loads(REAL_RUNS.read_text(encoding="utf-8"))
     saved, low, high = (100 * part for part in real["savings"][0]["measured"])
@@ -74,13 +71,13 @@ def headline(judged: Mapping[str, "Judged"]) -> str:
     )
 
 
-def _by_mode_text(judged: Mapping[str, "Judged"], stem: str, times: float, digits: int) -> str:
+def _by_mode_text(judged: Mapping[str, Judged], stem: str, times: float, digits: int) -> str:
     """`34 / 40 / 33`: what was found in each batching mode."""
     values = (judged[f"{stem}-{mode}"].verdict.ours for mode in MODES)
     return " / ".join(f"{times * value:.{digits}f}" for value in values)
 
 
-def _printed_text(judged: Mapping[str, "Judged"], stem: str, times: float, digits: int) -> str:
+def _printed_text(judged: Mapping[str, Judged], stem: str, times: float, digits: int) -> str:
     """`34.5 / 39.6 / 33.2`: what the paper prints for each."""
     values = (judged[f"{stem}-{mode}"].claim.paper for mode in MODES)
     return " / ".join(f"{times * float(np.max(value)):.{digits}f}" for value in values)

@@ -192,8 +192,7 @@ class _Run:
         )
         self.compiled.state["stops_at_finish"] = Finished in self.told.subscribes
         self.stepper = self._stepper(new_stepper)
-        prefixes = Prefixes.of(workload) if engine.prefix_caching else None
-        factory = GroupFactory(self.state, self.lifecycle.services, engine, self.compiled, prefixes)
+        factory = self._factory()
         self.lifecycle.home_of = factory.home_of
         self.deployer = self._deployer(factory)
         self.has_drained, self.wakes = False, 0
@@ -227,6 +226,21 @@ class _Run:
                 "has one cache"
             )
         return units
+
+    def _factory(self) -> GroupFactory:
+        engine = self.engine
+        return GroupFactory(
+            state=self.state,
+            services=self.lifecycle.services,
+            costs=engine.costs,
+            max_num_seqs=engine.max_num_seqs,
+            max_num_batched_tokens=engine.max_num_batched_tokens,
+            most_share=engine.most_gpu_share,
+            host_memory=engine.host_memory,
+            swap_overlaps=engine.swap_overlaps,
+            compiled=self.compiled,
+            prefixes=Prefixes.of(self.workload) if engine.prefix_caching else None,
+        )
 
     def _orders(self, factory: GroupFactory) -> Orders:
         return Orders(

@@ -170,7 +170,7 @@ class Orders:
             live.group.services,
             live.group.tensor_parallel,
             log_columns=self.recorder.log_columns,
-            max_tokens=self.factory.engine.max_num_batched_tokens,
+            max_tokens=self.factory.max_num_batched_tokens,
             decide_s=self.deciding.before_s(0.0, whole=True),
         )
         is_whole = not (rule.chunked_prefill or rule.pads or rule.until or rule.is_shared)
@@ -193,7 +193,7 @@ class Orders:
     def _refuse(self, rule: ContinuousBatching) -> None:
         """Raise ValueError where a rule asks for larger batches than the engine has."""
         for name in ("max_num_seqs", "max_num_batched_tokens"):
-            asked, most = getattr(rule, name), getattr(self.factory.engine, name)
+            asked, most = getattr(rule, name), getattr(self.factory, name)
             if asked > most:
                 raise ValueError(f"the policy's {name}={asked} exceeds the engine's {most}")
 

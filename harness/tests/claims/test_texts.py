@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from harness.claims.effects import ClaimError, EffectKind, absolute, ratio
-from harness.claims.judge import Judged, JudgedFact
-from harness.claims.paper import Fact, FigureSpec, Paper
+from harness.claims.paper import Fact, FigureSpec, Judged, JudgedFact, Paper
 from harness.claims.texts import Shown, check_texts, filled, joined, ours_of, printed, with_texts
 from harness.claims.verdicts import Verdict, Word
 

@@ -12,8 +12,7 @@ import pandas as pd
 import pytest
 
 from harness.claims.effects import EffectKind
-from harness.claims.judge import Judged
-from harness.claims.paper import Claim, FigureSpec, Paper, load_paper, papers
+from harness.claims.paper import Claim, FigureSpec, Judged, Paper, load_paper, papers
 from harness.claims.tables import write_csv
 from harness.claims.verdicts import Verdict, Word
 from harness.config.paths import ROOT

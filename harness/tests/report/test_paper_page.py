@@ -11,8 +11,8 @@ import pytest
 from rich.console import Console
 
 from harness.claims.effects import EffectKind, absolute, ratio
-from harness.claims.judge import Judged, JudgedFact, counts
-from harness.claims.paper import Claim, Fact, FigureSpec, Paper
+from harness.claims.judge import counts
+from harness.claims.paper import Claim, Fact, FigureSpec, Judged, JudgedFact, Paper
 from harness.claims.texts import number, with_texts
 from harness.claims.verdicts import Verdict, Word
 from harness.report import paper_page
