@@ -67,11 +67,11 @@ from yaml import YAMLError
 from harness.config import scratch
 from harness.config.build import build
 from harness.config.hydra_words import word
+from harness.config.names import unknown_name
 from harness.config.trust import without_trust
 from harness.config.yaml_files import yaml_sentence
 from harness.costs.engine_kinds import engine_for
 from harness.costs.local_hardware import here
-from harness.costs.model_facts import unknown_name
 from harness.engines.ray_session import RayLost
 from harness.runs import failures
 from harness.runs.cell_lists import as_it_stands, write_cells

@@ -17,7 +17,7 @@ import numpy as np
 import pandas as pd
 from pandas.api.types import is_numeric_dtype
 
-from harness.costs.model_facts import unknown_name
+from harness.config.names import unknown_name
 from harness.runs.stats import geometric_mean_of
 
 Cells = pd.DataFrame

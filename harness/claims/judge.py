@@ -35,9 +35,9 @@ from harness.claims.verdicts import (
     verdict_of,
     with_variations,
 )
+from harness.config.names import unknown_name
 from harness.config.paths import ROOT
 from harness.config.yaml_files import read_yaml
-from harness.costs.model_facts import unknown_name
 from harness.runs.cell_lists import ScenarioCells, column_of, read_cells
 from harness.runs.figures import FIGURES
 from harness.runs.matrix import places

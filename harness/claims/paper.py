@@ -18,8 +18,8 @@ from typing import Any
 
 from harness.claims.effects import Cells, ClaimError, Effect
 from harness.claims.verdicts import Verdict
+from harness.config.names import unknown_name
 from harness.config.paths import ROOT
-from harness.costs.model_facts import unknown_name
 
 ClaimFunction = Callable[[Cells], Effect]
 

@@ -17,8 +17,8 @@ from typing import Any, get_args, get_origin, get_type_hints
 from omegaconf import MISSING
 
 from harness.config.inputs import TOPS
+from harness.config.names import unknown_name
 from harness.config.paths import ROOT
-from harness.costs.model_facts import unknown_name
 from harness.runs.tracking import MODES
 
 

@@ -30,9 +30,9 @@ import numpy as np
 from pydantic import Field
 
 from harness.config import inputs
+from harness.config.names import unknown_name
 from harness.config.paths import PROFILES
 from harness.config.schema import Schema, Seconds, Share, Tokens, read_json
-from harness.costs.model_facts import unknown_name
 from harness.workloads.settings import require_between
 
 END = "end"

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from harness.config import inputs
 from harness.config.hub import Pinned, pinned
 from harness.config.paths import PROFILES
-from harness.predictors.ecdf import length_files, load_lengths
+from harness.workloads.ecdf import length_files, load_lengths
 from harness.workloads.row_files import read_rows
 
 Ints = NDArray[np.int64]

@@ -8,9 +8,9 @@ import numpy as np
 
 from harness.costs.model import TableCosts
 from harness.costs.profiles import Received
+from harness.engines.host_memory import GroupHost, HostMemory
 from harness.engines.live import LiveState
 from harness.engines.simulator.compiled_groups import CompiledGroups
-from harness.engines.simulator.host_memory import GroupHost, HostMemory
 from harness.engines.simulator.rules import group_kv
 from harness.engines.state import HOST, SWAP_BYTES, SWAP_S, SWAPS, Ints
 from harness.engines.told_keys import ToldKeys

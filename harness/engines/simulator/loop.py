@@ -14,6 +14,7 @@ from harness.engines.applications import TOLD
 from harness.engines.ask import ask_deployment, counts_of, refuse_standstill
 from harness.engines.engine import Slots, refuse_seconds, refuse_unmet_needs
 from harness.engines.frames import record
+from harness.engines.host_memory import NO_HOST_MEMORY, HostMemory
 from harness.engines.lifecycle import Lifecycle
 from harness.engines.listeners import Listeners
 from harness.engines.recorder import GpuUse, Recorder
@@ -23,7 +24,6 @@ from harness.engines.simulator.deciding import TIMED, Deciding
 from harness.engines.simulator.deploying import Deployer
 from harness.engines.simulator.flight import Flight
 from harness.engines.simulator.group import GroupFactory, LiveGroup
-from harness.engines.simulator.host_memory import NO_HOST_MEMORY, HostMemory
 from harness.engines.simulator.kernel.world import REMAINING, TURN
 from harness.engines.simulator.orders import Orders
 from harness.engines.simulator.stepping import Stepper

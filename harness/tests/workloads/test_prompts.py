@@ -9,10 +9,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from harness.predictors.ecdf import LENGTHS
 from harness.tests.support.data import DATA
 from harness.tools.fitting.lengths import tokens_per_word, words_file
 from harness.tools.fitting.stored import as_text
+from harness.workloads.ecdf import LENGTHS
 from harness.workloads.prompts import PromptLengths, PromptSource
 from harness.workloads.row_files import read_rows
 

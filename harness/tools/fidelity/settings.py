@@ -15,8 +15,8 @@ from harness.config.paths import ROOT
 from harness.config.yaml_files import read_policy, read_yaml
 from harness.costs.model import PARTS, ProfileCosts
 from harness.engines.engine import Engine
+from harness.engines.host_memory import NO_HOST_MEMORY
 from harness.engines.recorder import Recorder
-from harness.engines.simulator.host_memory import NO_HOST_MEMORY
 from harness.engines.simulator.loop import Simulator
 from harness.interface.entities import Cluster, GpuId
 from harness.interface.policies import CostModel, System
