@@ -40,16 +40,16 @@ from harness.interface.policies import Capability, CostModel
 from harness.interface.tables import Floats
 from harness.interface.views import ClusterView
 from harness.planning.forecast import Window
-from harness.planning.group_search import Estimate, GroupSearch
+from harness.planning.group_search import GroupSearch, PlacementEstimate
 from harness.planning.in_place import placed_in_place
 
 
-def late_requests(estimate: Estimate) -> Floats:
+def late_requests(estimate: PlacementEstimate) -> Floats:
     """How much each service needs another group."""
     return estimate.late.astype(np.float64)
 
 
-def attainment(estimate: Estimate) -> tuple[float]:
+def attainment(estimate: PlacementEstimate) -> tuple[float]:
     """What plans are compared by."""
     return (estimate.attainment,)
 

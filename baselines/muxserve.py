@@ -39,7 +39,7 @@ from harness.interface.filling import NOTHING_RESERVED, admit_prompts
 from harness.interface.policies import Capability, CostModel
 from harness.interface.views import GroupView, RequestView, missing_tokens
 from harness.planning.forecast import Window
-from harness.planning.sm_shares import Demand, ShareEstimates, demands
+from harness.planning.sm_shares import ServiceDemand, ShareEstimates, demands
 
 BLOCK_TOKENS, UNKNOWN_TOKENS = 32, 416
 """Tokens of a block, and of a request where the lengths of a service are not known."""
@@ -181,10 +181,10 @@ class MuxServe:
             {name: deque(maxlen=REMEMBERED) for name in names},
         )
 
-    def _demand(self, service: ServiceId) -> Demand:
+    def _demand(self, service: ServiceId) -> ServiceDemand:
         """What is known of a service; hardly a request where only others are known."""
         known = self._estimates.demands
-        return known.get(service, Demand(1e-3 if known else 1.0, 0, UNKNOWN_TOKENS))
+        return known.get(service, ServiceDemand(1e-3 if known else 1.0, 0, UNKNOWN_TOKENS))
 
     def _adapt(self, group: _Group, view: GroupView, prompts: _Own) -> None:
         present, uses = Counter(it.facts.service for it in view.requests.values()), {}
@@ -255,7 +255,7 @@ class MuxServe:
 
 
 def caps(
-    capacity: int, block_sizes: Mapping[ServiceId, int], demands: Mapping[ServiceId, Demand]
+    capacity: int, block_sizes: Mapping[ServiceId, int], demands: Mapping[ServiceId, ServiceDemand]
 ) -> dict[ServiceId, int]:
     """Requests of mean length for which the share of each service of the KV has room.
 
@@ -269,7 +269,7 @@ def caps(
     return found
 
 
-def _blocks(demand: Demand) -> int:
+def _blocks(demand: ServiceDemand) -> int:
     """Whole blocks of a request of mean length."""
     return max(1, (demand.prompt_tokens + demand.output_tokens) // BLOCK_TOKENS)
 

@@ -1,10 +1,10 @@
 """Runs from Python: configurations in, tables and figures out.
 
-    config = configuration("policy=ssjf_continuous", "predictor=oracle", "workload.requests=200")
+    config = configuration("workload.requests=200", "predictor=oracle")
     done = run(config)
     done.requests.head()
     figures(done, ["jct_s_mean", "gpu_idle_s"])
-    sweep("routing", ["seed=0"], where={"system": ["samullm", "max_heuristic"]})
+    sweep("routing", ["seed=0"], where={"hardware.gpu_count": 8})
 
 Words are those of `harness/run.py`; `harness.config.hydra_words.word` makes one of any value. Not
 for several threads: Hydra keeps one configuration for a process.
@@ -27,9 +27,9 @@ from harness.runs.composing import BAD_INPUT, Composer, composed, sentence
 from harness.runs.config import RunConfig
 from harness.runs.failures import as_rows
 from harness.runs.figures import figures_of, over_draws, summary_of
-from harness.runs.progress import Progress
+from harness.runs.progress import CellProgress
 from harness.runs.record import is_finished, read_run, read_summaries
-from harness.runs.sweep import Cluster, Sweep, keep
+from harness.runs.sweep import CellExecutor, Sweep, keep
 
 
 def configuration(*words: str) -> RunConfig:
@@ -82,9 +82,9 @@ def swept(matrix: Matrix) -> Sweep:
     """
     config = matrix.config
     offered = {"workers": config.workers}
-    cluster = build(config.cluster, path="cluster", offered=offered, kind=Cluster)
+    cluster = build(config.cluster, path="cluster", offered=offered, kind=CellExecutor)
     done = Sweep(config.folder)
-    with Progress(len(matrix.places)) as progress:
+    with CellProgress(len(matrix.places)) as progress:
         done.run(matrix, cluster, progress)
     if as_it_stands(matrix.composer.given):
         write_cells(done.folder, config.variant, done.places, varied=config.variations)

@@ -30,9 +30,9 @@ from rich.console import Console
 from harness import api
 from harness.config.engine_limits import LIMITS
 from harness.config.hydra_words import word
+from harness.config.names import unknown_name
 from harness.config.paths import ROOT
 from harness.config.yaml_files import read_choice
-from harness.costs.model_facts import unknown_name
 from harness.report.comparison import BETTER_HIGH, JUDGED, Comparison, shown, written
 from harness.runs.cells import Cell
 from harness.runs.compare import served_of

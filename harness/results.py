@@ -20,7 +20,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from harness.costs.model_facts import unknown_name
+from harness.config.names import unknown_name
 from harness.runs.compare import (
     SAME,
     SEED,

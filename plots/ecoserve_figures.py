@@ -9,8 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from harness.claims.effects import SEED, Kind, figures, select
-from harness.claims.effects import Figure as Measure
+from harness.claims.effects import SEED, EffectKind, Measure, figures, select
 from harness.claims.verdicts import verdict_of
 from harness.runs.basis import cost_basis
 from harness.workloads.lengths import Paired
@@ -198,16 +197,16 @@ def parts(inputs: Inputs) -> Figure:
         claims = [paper.claims[f"fig11.{stem}-{one}"] for one in VARIANTS]
         found = [verdict_of(one.effect(cells), one.paper) for one in claims if one.effect]
         # A difference of shares is no ratio and has no bar.
-        ours = [np.nan if one.kind is Kind.DIFFERENCE else one.ours for one in found]
+        ours = [np.nan if one.kind is EffectKind.DIFFERENCE else one.ours for one in found]
         ends = [one.span or (one.low, one.high) for one in found]
         errors = np.abs(np.transpose(ends) - np.asarray([one.ours for one in found]))
         axes.bar(places, ours, yerr=errors, color=style.BLUE, label="ours")
         printed = [one.paper for one in claims]
         axes.plot(places, printed, "x", color=style.RED, ms=9, mew=2, label="paper")
         axes.set_xticks(places, LETTERS)
-        where = "eight overloaded settings" if kind is Kind.RANGE else "Alpaca, OPT-13B"
+        where = "eight overloaded settings" if kind is EffectKind.RANGE else "Alpaca, OPT-13B"
         axes.set_title(f"{says}, {where}", fontsize=9)
-        axes.set_ylabel("share" if kind is Kind.REDUCTION else "times vLLM's")
+        axes.set_ylabel("share" if kind is EffectKind.REDUCTION else "times vLLM's")
     figure.legend(*grid[0].get_legend_handles_labels(), loc="outside upper center", ncols=2)
     _footer(figure, cells)
     return figure

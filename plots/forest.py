@@ -11,7 +11,7 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from harness.claims.judge import Judged
+from harness.claims.paper import Judged
 from harness.claims.verdicts import NEAR, Word
 from plots import style
 

@@ -12,8 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator
 
-from harness.claims.effects import SEED, Cells, figures, reduction
-from harness.claims.effects import Figure as Measure
+from harness.claims.effects import SEED, Cells, Measure, figures, reduction
 from harness.runs.basis import cost_basis
 from harness.runs.stats import mean_of
 from plots import style
@@ -88,7 +87,7 @@ CACHES: Sides = {
     "EPWQ": ({"system": "caching_epwq"}, style.ORANGE),
     "LRU": ({"system": "caching_lru"}, style.GREEN),
 }
-Group = tuple[str, Mapping[str, Any], Measure]
+BarGroup = tuple[str, Mapping[str, Any], Measure]
 """A group of bars: its name, where, and what is measured."""
 
 
@@ -99,7 +98,7 @@ Marks = Mapping[str, Sequence[float]]
 def _bars(
     axes: Axes,
     cells: Cells,
-    groups: Sequence[Group],
+    groups: Sequence[BarGroup],
     sides: Sides,
     title: str,
     marks: Marks | None = None,
@@ -218,7 +217,7 @@ def deadlines(inputs: Inputs) -> Figure:
     if "hermes_deadlines_code" in inputs.runs:
         shown["the program's"] = inputs.runs["hermes_deadlines_code"]
     figure = style.new_figure(1000, 430)
-    groups: list[Group] = [("all", {}, MET)]
+    groups: list[BarGroup] = [("all", {}, MET)]
     groups += [(f"{scale:g} x", {}, met_at(scale)) for scale in SCALES]
     marks = {name: (met,) for name, met in MET_BARS.items()} | {"eq. 2": (MET_BARS["Hermes"],)}
     grid = figure.subplots(1, len(shown), squeeze=False).ravel()
@@ -233,7 +232,7 @@ def ablation(inputs: Inputs) -> Figure:
     """Figure 12."""
     cells = inputs.runs["hermes_ablation"]
     figure = style.new_figure(800, 430)
-    groups: list[Group] = [("Llama-2-7b", SMALL, ACT), ("Llama-2-13b", LARGE, ACT)]
+    groups: list[BarGroup] = [("Llama-2-7b", SMALL, ACT), ("Llama-2-13b", LARGE, ACT)]
     ours = [figures(cells, ACT, FULL | model).to_numpy(float).mean() for model in (SMALL, LARGE)]
     marks = {
         name: [ratio * own for ratio, own in zip(ratios, ours, strict=True)]
@@ -315,7 +314,7 @@ def caches(inputs: Inputs) -> Figure:
         groups = [(name, at, measure) for name, at in sizes.items()]
         _bars(axes, contexts, groups, CACHES, title, marks)
     of_adapters = {**CACHES, "Hermes": ({"system": "caching_hermes_adapters"}, style.BLUE)}
-    shares: list[Group] = [("misses avoided", {}, misses_avoided), ("calls that find", {}, HITS)]
+    shares: list[BarGroup] = [("misses avoided", {}, misses_avoided), ("calls that find", {}, HITS)]
     marks = {name: (share,) for name, share in ADAPTER_BARS.items()}
     _bars(grid[3], adapters, shares, of_adapters, "adapters: shares", marks)
     return _finish(figure, contexts, "In host memory, when a call begins. Diamonds: the paper's.")

@@ -36,7 +36,7 @@ PANELS: Mapping[str, tuple[str, Mapping[str, int]]] = {
 }
 """What each panel varies, and what it keeps."""
 
-Ranges = Mapping[tuple[str, str], tuple[float, float]]
+PaperRatios = Mapping[tuple[str, str], tuple[float, float]]
 
 
 def plot(inputs: Inputs) -> Figure:
@@ -60,7 +60,7 @@ def ratios(rows: pd.DataFrame, column: str) -> pd.DataFrame:
     return found.reset_index().melt(id_vars=keys, var_name="name", value_name="ratio").dropna()
 
 
-def draw(rows: pd.DataFrame, ranges: Ranges) -> Figure:
+def draw(rows: pd.DataFrame, ranges: PaperRatios) -> Figure:
     """The figure. Raises `ValueError` where no setting has a run of SamuLLM."""
     tables = {column: ratios(rows, column) for column in FIGURES}
     figure = style.new_figure(460 * len(PANELS), 900)

@@ -31,7 +31,7 @@ COLOURS = dict(zip(LABELS, (style.BLUE, style.ORANGE, style.GREEN), strict=True)
 CLAIMS = {"max_heuristic": "fig7.vs-max", "min_heuristic": "fig7.vs-min"}
 BAR = 0.27  # of the distance between two groups
 
-Ranges = Mapping[str, tuple[float, float]]
+PaperRanges = Mapping[str, tuple[float, float]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class Times:
     most_s: float
 
 
-Cells = Mapping[tuple[int, int, str], Times]  # by limit, request count, system
+TimesBySetting = Mapping[tuple[int, int, str], Times]  # by limit, request count, system
 
 
 def plot(inputs: Inputs) -> Figure:
@@ -52,12 +52,12 @@ def plot(inputs: Inputs) -> Figure:
     return draw(inputs.runs["ensembling"], paper_ranges(inputs.printed))
 
 
-def paper_ranges(printed: Claims) -> Ranges:
+def paper_ranges(printed: Claims) -> PaperRanges:
     """The paper's end-to-end speed-up over each baseline, smallest and largest of all settings."""
     return {name: span_of(printed[claim]) for name, claim in CLAIMS.items()}
 
 
-def over_seeds(rows: pd.DataFrame) -> Cells:
+def over_seeds(rows: pd.DataFrame) -> TimesBySetting:
     """Means and ranges over seeds. Raises `ValueError` where a seed was run in several ways."""
     cells: dict[tuple[int, int, str], Times] = {}
     keys = zip(rows[LIMIT], rows[REQUESTS], rows[NAME], strict=True)
@@ -71,7 +71,7 @@ def over_seeds(rows: pd.DataFrame) -> Cells:
     return cells
 
 
-def draw(rows: pd.DataFrame, ranges: Ranges) -> Figure:
+def draw(rows: pd.DataFrame, ranges: PaperRanges) -> Figure:
     """The figure. Raises `ValueError` where no setting has a run of SamuLLM."""
     cells = over_seeds(rows) if not rows.empty else {}
     ours = [(limit, count) for limit, count, name in cells if name == OURS]
@@ -106,7 +106,9 @@ def footer(rows: pd.DataFrame) -> str:
     )
 
 
-def _draw_panel(panel: Axes, groups: Mapping[int, Mapping[str, Times]], ranges: Ranges) -> None:
+def _draw_panel(
+    panel: Axes, groups: Mapping[int, Mapping[str, Times]], ranges: PaperRanges
+) -> None:
     """Bars of one limit; `groups` maps request counts, ascending, to the systems' times."""
     for group, times in enumerate(groups.values()):
         for place, name in enumerate(LABELS):

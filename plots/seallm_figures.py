@@ -12,8 +12,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from harness.claims.effects import ALL, SEED, Cells, curve, figures, ratio, select
-from harness.claims.effects import Figure as Measure
+from harness.claims.effects import ALL, SEED, Cells, Measure, curve, figures, ratio, select
 from harness.costs.model_facts import model_facts
 from harness.runs.basis import cost_basis
 from harness.runs.stats import geometric_mean_of, mean_of

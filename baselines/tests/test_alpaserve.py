@@ -11,7 +11,7 @@ from baselines.least_loaded import LeastLoaded
 from harness.costs.iteration import IterationTable
 from harness.interface.entities import ServiceId
 from harness.planning.forecast import ForecastGroup, Window
-from harness.planning.group_search import Estimate, GroupSearch
+from harness.planning.group_search import GroupSearch, PlacementEstimate
 from harness.planning.serial_forecast import SerialForecaster
 from harness.planning.solo import solo_seconds
 from harness.runs.building import window_of
@@ -80,7 +80,9 @@ def test_latency_does_not_count() -> None:
     """Of two plans with as many late requests, none is better and no service needs more."""
     one = np.array([1, 0])
     slow, fast = (
-        Estimate(placement=(), groups=one, requests=one * 4, late=one, latency=one * seconds)
+        PlacementEstimate(
+            placement=(), groups=one, requests=one * 4, late=one, latency=one * seconds
+        )
         for seconds in (9.0, 2.0)
     )
     assert attainment(slow) == attainment(fast) == (0.75,)

@@ -3,7 +3,7 @@
 import pytest
 
 from baselines.fcfs import Fcfs
-from harness.engines.simulator.host_memory import HostMemory
+from harness.engines.host_memory import HostMemory
 from harness.interface.policies import Capability
 from harness.tests.support.serving import FlatCosts, rule, serve, workload
 

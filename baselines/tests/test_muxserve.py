@@ -15,7 +15,7 @@ from harness.engines.simulator.loop import Simulator
 from harness.interface.entities import ServiceId, Work
 from harness.interface.policies import PlacementPolicy, System
 from harness.planning.forecast import Window
-from harness.planning.sm_shares import Demand
+from harness.planning.sm_shares import ServiceDemand
 from harness.runs.building import window_of
 from harness.tests.support.serving import Everywhere, cluster, rule, workload
 from harness.tests.support.shared import Together, UnitCosts, of_services
@@ -154,7 +154,7 @@ def test_caps_by_hand() -> None:
     Of 1,200,000 parts `a` gets 3 x 1,024 of 4,672: 789,041, in which are 770 of its blocks of 1,024
     and 51 requests; `b` 410,958, 256 of its blocks of 1,600, and 17 requests.
     """
-    known = {A: Demand(3.0, 161, 337), B: Demand(1.0, 161, 337)}
+    known = {A: ServiceDemand(3.0, 161, 337), B: ServiceDemand(1.0, 161, 337)}
     assert caps(1_200_000, {A: 1024, B: 1600}, known) == {A: 51, B: 17}
     assert caps(1600, {A: 1024, B: 1600}, known) == {A: 1, B: 1}
 

@@ -5,7 +5,7 @@ import pytest
 
 from baselines.muxserve_placement import partitions
 from harness.interface.entities import Service, ServiceId, Work
-from harness.planning.sm_shares import Demand, ShareEstimates, fewest_requests
+from harness.planning.sm_shares import ServiceDemand, ShareEstimates, fewest_requests
 from harness.tests.support.shared import UnitCosts
 
 A, B = ServiceId("a"), ServiceId("b")
@@ -21,7 +21,7 @@ class ShareCosts(UnitCosts):
         return super().iteration_s(service, tensor_parallel, work) / gpu_share
 
 
-def estimates(*demands: Demand) -> ShareEstimates:
+def estimates(*demands: ServiceDemand) -> ShareEstimates:
     return ShareEstimates(ShareCosts(), dict(zip((A, B), demands, strict=False)))
 
 
@@ -37,7 +37,7 @@ def test_throughput_of_a_service_alone_by_hand() -> None:
     A round of 256, the most, takes 1 + 7 / 0.9 s. KV for 100 requests of 12 tokens leaves rounds of
     a second or less, of 64 requests in as long.
     """
-    found, service = estimates(Demand(64.0, 9, 7)), Service(A, 100, 4096)
+    found, service = estimates(ServiceDemand(64.0, 9, 7)), Service(A, 100, 4096)
     round_s = 1 + 7 / 0.9
     assert found.throughput_per_s([service], 1, 10**12) == pytest.approx(256 / round_s)
     assert found.throughput_per_s([service], 1, 100 * 12 * 100) == pytest.approx(64 / round_s)
@@ -48,7 +48,7 @@ def test_prefills_of_a_unit_follow_one_another_by_hand() -> None:
 
     Rounds of a second: prompts of both, 2 s, and 7 decodes of 1/0.9 s: 64 in 9.78 s, twice.
     """
-    found = estimates(Demand(64.0, 9, 7), Demand(64.0, 9, 7))
+    found = estimates(ServiceDemand(64.0, 9, 7), ServiceDemand(64.0, 9, 7))
     units = [Service(A, 100, 4096), Service(B, 100, 4096)]
     assert found.decode_share(A, 1) == 0.9
     rate_per_s = found.throughput_per_s(units, 1, 150 * 12 * 100)
@@ -82,7 +82,7 @@ def test_the_least_share_that_keeps_up_by_hand() -> None:
 
     Half a request a second may be missing. For 10.9/s the least share does, for 11.1/s not.
     """
-    assert estimates(Demand(10.9, 9, 7)).decode_share(A, 1) == 0.3
-    assert estimates(Demand(11.1, 9, 7)).decode_share(A, 1) == 0.4
-    assert estimates(Demand(15.0, 9, 7)).decode_share(A, 1) == 0.5
-    assert np.isclose(estimates(Demand(15.0, 9, 7)).rate_per_s(A, 1, 256, 0.5), 256 / 15)
+    assert estimates(ServiceDemand(10.9, 9, 7)).decode_share(A, 1) == 0.3
+    assert estimates(ServiceDemand(11.1, 9, 7)).decode_share(A, 1) == 0.4
+    assert estimates(ServiceDemand(15.0, 9, 7)).decode_share(A, 1) == 0.5
+    assert np.isclose(estimates(ServiceDemand(15.0, 9, 7)).rate_per_s(A, 1, 256, 0.5), 256 / 15)

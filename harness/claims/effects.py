@@ -17,12 +17,12 @@ import numpy as np
 import pandas as pd
 from pandas.api.types import is_numeric_dtype
 
-from harness.costs.model_facts import unknown_name
+from harness.config.names import unknown_name
 from harness.runs.stats import geometric_mean_of
 
 Cells = pd.DataFrame
 Selector = Mapping[str, Any] | Sequence[Mapping[str, Any]]
-Figure = str | Callable[[Path], float]
+Measure = str | Callable[[Path], float]
 
 SEED = "seed"
 ALL = "all"
@@ -39,7 +39,7 @@ class NoCellError(ClaimError):
     """No cell has a value that a claim asks for."""
 
 
-class Kind(StrEnum):
+class EffectKind(StrEnum):
     """What an effect is, which decides its interval and its rule (`harness.claims.verdicts`)."""
 
     RATIO = "ratio"  # samples are ratios; no effect is 1
@@ -54,7 +54,7 @@ class Kind(StrEnum):
     FACT = "fact"  # whether something is so, by seed
 
 
-RATIOS = (Kind.RATIO, Kind.REDUCTION, Kind.RANGE, Kind.EQUAL)
+RATIOS = (EffectKind.RATIO, EffectKind.REDUCTION, EffectKind.RANGE, EffectKind.EQUAL)
 """Effects whose samples are ratios."""
 SMALL_SHARE = 0.05
 """Shares below it are compared by their difference, no longer by their ratio."""
@@ -68,7 +68,7 @@ class Effect:
     paper prints none. Raises ClaimError for no seed, and for a ratio that has no logarithm.
     """
 
-    kind: Kind
+    kind: EffectKind
     samples: pd.DataFrame
     printed: float | None = None
 
@@ -98,7 +98,7 @@ def select(cells: Cells, at: Mapping[str, Any]) -> Cells:
 
 
 def figures(
-    cells: Cells, figure: Figure, at: Selector, settings: Sequence[str] = ()
+    cells: Cells, figure: Measure, at: Selector, settings: Sequence[str] = ()
 ) -> pd.DataFrame:
     """A figure of the selected cells: rows are seeds, columns the settings.
 
@@ -128,7 +128,7 @@ def figures(
     return (values[ALL].unstack(list(settings)) if settings else values).dropna()
 
 
-def _values(cells: Cells, figure: Figure) -> list[float]:
+def _values(cells: Cells, figure: Measure) -> list[float]:
     if not isinstance(figure, str):
         return [1.0 if it == PROBE else float(_of_folder(figure, it)) for it in cells["folder"]]
     if figure not in cells:
@@ -143,7 +143,7 @@ def _of_folder(figure: Callable[[Path], float], folder: str) -> float:
 
 
 def _sides(
-    cells: Cells, figure: Figure, of: Selector, over: Selector, settings: Sequence[str]
+    cells: Cells, figure: Measure, of: Selector, over: Selector, settings: Sequence[str]
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Figures of `of` and of `over` at the seeds and settings that both have."""
     above, below = (figures(cells, figure, at, settings) for at in (of, over))
@@ -151,22 +151,22 @@ def _sides(
 
 
 def ratio(
-    cells: Cells, figure: Figure, *, of: Selector, over: Selector, average_over: Sequence[str] = ()
+    cells: Cells, figure: Measure, *, of: Selector, over: Selector, average_over: Sequence[str] = ()
 ) -> Effect:
     """The figure of `of` over that of `over`, by seed.
 
     Over several settings: the average figure of the one over the average figure of the other.
     """
     above, below = _sides(cells, figure, of, over, average_over)
-    return Effect(Kind.RATIO, (above.mean(axis=1) / below.mean(axis=1)).to_frame(ALL))
+    return Effect(EffectKind.RATIO, (above.mean(axis=1) / below.mean(axis=1)).to_frame(ALL))
 
 
 def reduction(
-    cells: Cells, figure: Figure, *, of: Selector, over: Selector, average_over: Sequence[str] = ()
+    cells: Cells, figure: Measure, *, of: Selector, over: Selector, average_over: Sequence[str] = ()
 ) -> Effect:
     """What `of` saves of the figure of `over`: 1 minus their `ratio`."""
     found = ratio(cells, figure, of=of, over=over, average_over=average_over)
-    return replace(found, kind=Kind.REDUCTION)
+    return replace(found, kind=EffectKind.REDUCTION)
 
 
 def share_ratio(
@@ -186,17 +186,17 @@ def share_ratio(
     sides = [it if by_setting else it.mean(axis=1).to_frame(ALL) for it in frames]
     above, below = sides[0].align(sides[1], join="inner")
     if all((it.mean() >= SMALL_SHARE).all() and (it > 0).all(axis=None) for it in (above, below)):
-        return Effect(Kind.RANGE if by_setting else Kind.RATIO, above / below)
+        return Effect(EffectKind.RANGE if by_setting else EffectKind.RATIO, above / below)
     printed = float("nan") if paper is None else paper[0] - paper[1]
-    return Effect(Kind.DIFFERENCE, above - below, printed)
+    return Effect(EffectKind.DIFFERENCE, above - below, printed)
 
 
 def over_settings(
-    cells: Cells, figure: Figure, *, of: Selector, over: Selector, settings: Sequence[str]
+    cells: Cells, figure: Measure, *, of: Selector, over: Selector, settings: Sequence[str]
 ) -> Effect:
     """The ratio at every setting, for a claim such as "1.1-2.4x"."""
     above, below = _sides(cells, figure, of, over, settings)
-    return Effect(Kind.RANGE, above / below)
+    return Effect(EffectKind.RANGE, above / below)
 
 
 def joined(*parts: Effect) -> Effect:
@@ -209,34 +209,36 @@ def joined(*parts: Effect) -> Effect:
 
 
 def absolute(
-    cells: Cells, figure: Figure, at: Selector, *, average_over: Sequence[str] = ()
+    cells: Cells, figure: Measure, at: Selector, *, average_over: Sequence[str] = ()
 ) -> Effect:
     """The figure itself, averaged over settings."""
     found = figures(cells, figure, at, average_over)
-    return Effect(Kind.ABSOLUTE, found.mean(axis=1).to_frame(ALL))
+    return Effect(EffectKind.ABSOLUTE, found.mean(axis=1).to_frame(ALL))
 
 
-def at_most(cells: Cells, figure: Figure, at: Selector, *, settings: Sequence[str] = ()) -> Effect:
+def at_most(cells: Cells, figure: Measure, at: Selector, *, settings: Sequence[str] = ()) -> Effect:
     """The figure at every setting, of which the largest is claimed to stay below a bound."""
-    return Effect(Kind.AT_MOST, figures(cells, figure, at, settings))
+    return Effect(EffectKind.AT_MOST, figures(cells, figure, at, settings))
 
 
-def at_least(cells: Cells, figure: Figure, at: Selector, *, settings: Sequence[str] = ()) -> Effect:
+def at_least(
+    cells: Cells, figure: Measure, at: Selector, *, settings: Sequence[str] = ()
+) -> Effect:
     """The figure at every setting, of which the smallest is claimed to stay above a bound."""
-    return Effect(Kind.AT_LEAST, figures(cells, figure, at, settings))
+    return Effect(EffectKind.AT_LEAST, figures(cells, figure, at, settings))
 
 
 def equal(
-    cells: Cells, figure: Figure, *, of: Selector, over: Selector, settings: Sequence[str] = ()
+    cells: Cells, figure: Measure, *, of: Selector, over: Selector, settings: Sequence[str] = ()
 ) -> Effect:
     """The ratio at every setting, claimed to be the paper's value ("makes no difference": 1)."""
     found = over_settings(cells, figure, of=of, over=over, settings=settings)
-    return replace(found, kind=Kind.EQUAL)
+    return replace(found, kind=EffectKind.EQUAL)
 
 
 def trend(
     cells: Cells,
-    figure: Figure,
+    figure: Measure,
     *,
     of: Selector,
     over: Selector,
@@ -256,13 +258,13 @@ def trend(
         raise ClaimError(f"a trend along {along} needs two numbers; there are {known}")
     first, last = (logs.loc[:, values == end] for end in (values.min(), values.max()))
     change = last.mean(axis=1) - first.mean(axis=1)
-    return Effect(Kind.TREND, (change if rising else -change).to_frame(ALL))
+    return Effect(EffectKind.TREND, (change if rising else -change).to_frame(ALL))
 
 
 def share_of_seeds(
     cells: Cells,
     fact: Callable[..., bool],
-    *figures_of: tuple[Figure, Selector],
+    *figures_of: tuple[Measure, Selector],
     settings: Sequence[str] = (),
 ) -> Effect:
     """In which seeds `fact` holds at every setting; its arguments are these figures there."""
@@ -271,10 +273,10 @@ def share_of_seeds(
     stacked = [part.stack(list(range(part.columns.nlevels))) for part in parts]
     table = pd.concat(stacked, axis=1).dropna()
     holds = pd.Series([fact(*row) for row in table.to_numpy()], table.index, dtype=bool)
-    return Effect(Kind.FACT, holds.groupby(level=SEED).all().to_frame(ALL))
+    return Effect(EffectKind.FACT, holds.groupby(level=SEED).all().to_frame(ALL))
 
 
-def curve(cells: Cells, figure: Figure, *, of: Selector, over: Selector, along: str) -> Cells:
+def curve(cells: Cells, figure: Measure, *, of: Selector, over: Selector, along: str) -> Cells:
     """The ratio against one axis: a row per value with `value`, `low` and `high`, for plots."""
     found = over_settings(cells, figure, of=of, over=over, settings=[along]).samples
     means = {value: geometric_mean_of(found[value].to_numpy(float)) for value in found}

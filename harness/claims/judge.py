@@ -7,7 +7,7 @@ of the authors is judged beside it, as a second column.
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -20,12 +20,12 @@ from harness.claims.effects import (
     Cells,
     ClaimError,
     Effect,
-    Kind,
+    EffectKind,
     NoCellError,
     name_of,
 )
-from harness.claims.paper import Claim, Fact, FigureSpec, Paper
-from harness.claims.texts import AT, CEILING, CODE, REFERENCE, check_texts, number
+from harness.claims.paper import Claim, Fact, FigureSpec, Judged, JudgedFact, Paper
+from harness.claims.texts import check_texts, number
 from harness.claims.verdicts import (
     Verdict,
     Word,
@@ -35,54 +35,17 @@ from harness.claims.verdicts import (
     verdict_of,
     with_variations,
 )
+from harness.config.names import unknown_name
 from harness.config.paths import ROOT
 from harness.config.yaml_files import read_yaml
-from harness.costs.model_facts import unknown_name
 from harness.runs.cell_lists import ScenarioCells, column_of, read_cells
 from harness.runs.figures import FIGURES
 from harness.runs.matrix import axes_of, settings_of
 
 LIKE_FOR_ALL = ("workload", "hardware", "slo")
 """What a variation changes for every system, by the first part of its key."""
-MEASURED = (Kind.ABSOLUTE, Kind.RATIO, Kind.AT_MOST, Kind.AT_LEAST)
+MEASURED = (EffectKind.ABSOLUTE, EffectKind.RATIO, EffectKind.AT_MOST, EffectKind.AT_LEAST)
 """Effects that a fact may have."""
-
-
-@dataclass(frozen=True, slots=True)
-class Judged:
-    """A claim with its verdict, and what its variations and the authors' program give."""
-
-    claim: Claim
-    verdict: Verdict
-    variations: Mapping[str, Verdict] = field(default_factory=dict)
-    code: Verdict | None = None
-    settings: Mapping[str, Verdict] = field(default_factory=dict)
-    """Of a claim over several settings, each by itself."""
-    ceiling: Verdict | None = None
-    """The most that any scheduler could reach, as a value alone."""
-
-    @property
-    def verdicts(self) -> dict[str, Verdict]:
-        """By setting: the reference, variations, the program, the ceiling, single settings."""
-        named = {CODE: self.code, CEILING: self.ceiling}
-        beside = {name: one for name, one in named.items() if one is not None}
-        settings = {f"{AT}{name}": one for name, one in self.settings.items()}
-        return {REFERENCE: self.verdict, **self.variations, **beside, **settings}
-
-
-@dataclass(frozen=True, slots=True)
-class JudgedFact:
-    """A fact or a load as measured here and by the authors' program.
-
-    `kept` is None where no number is printed.
-    """
-
-    fact: Fact
-    ours: Verdict
-    is_load: bool = False
-    kept: bool | None = None
-    code: Verdict | None = None
-    code_kept: bool | None = None
 
 
 class Source:
@@ -252,8 +215,8 @@ def _tested(paper: Paper, claim: Claim, cells: Cells) -> tuple[Effect, Verdict, 
         if claim.ceiling is None:
             return effect, found, None
         most = claim.ceiling(cells)
-        if most.kind is not Kind.ABSOLUTE:
-            raise ClaimError(f"a ceiling is {Kind.ABSOLUTE}, not {most.kind}")
+        if most.kind is not EffectKind.ABSOLUTE:
+            raise ClaimError(f"a ceiling is {EffectKind.ABSOLUTE}, not {most.kind}")
     except ClaimError as error:
         raise type(error)(f"{paper.name} {claim.id}: {error}") from None
     ceiling = replace(measured(most), reason="the most that any scheduler could reach")

@@ -14,14 +14,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from harness.claims.effects import Cells, ClaimError, Effect
+from harness.claims.verdicts import Verdict
+from harness.config.names import unknown_name
 from harness.config.paths import ROOT
-from harness.costs.model_facts import unknown_name
-
-if TYPE_CHECKING:
-    from harness.claims.judge import Judged
 
 ClaimFunction = Callable[[Cells], Effect]
 
@@ -36,6 +34,10 @@ overloaded here  the load is beyond the capacity of every compared system, where
                  steady service
 no effect here   what is compared or varied makes no difference in the setting; the note says why
 """
+
+
+REFERENCE, CODE, CEILING, AT = "reference", "code", "ceiling", "at "
+"""Settings besides variations; `AT` begins the name of a single setting of several."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,6 +118,43 @@ class Fact:
     variation: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """A claim with its verdict, and what its variations and the authors' program give."""
+
+    claim: Claim
+    verdict: Verdict
+    variations: Mapping[str, Verdict] = field(default_factory=dict)
+    code: Verdict | None = None
+    settings: Mapping[str, Verdict] = field(default_factory=dict)
+    """Of a claim over several settings, each by itself."""
+    ceiling: Verdict | None = None
+    """The most that any scheduler could reach, as a value alone."""
+
+    @property
+    def verdicts(self) -> dict[str, Verdict]:
+        """By setting: the reference, variations, the program, the ceiling, single settings."""
+        named = {CODE: self.code, CEILING: self.ceiling}
+        beside = {name: one for name, one in named.items() if one is not None}
+        settings = {f"{AT}{name}": one for name, one in self.settings.items()}
+        return {REFERENCE: self.verdict, **self.variations, **beside, **settings}
+
+
+@dataclass(frozen=True, slots=True)
+class JudgedFact:
+    """A fact or a load as measured here and by the authors' program.
+
+    `kept` is None where no number is printed.
+    """
+
+    fact: Fact
+    ours: Verdict
+    is_load: bool = False
+    kept: bool | None = None
+    code: Verdict | None = None
+    code_kept: bool | None = None
+
+
 @dataclass(slots=True, kw_only=True)
 class Paper:
     """Everything of a paper that its page and its commands need.
@@ -138,7 +177,7 @@ class Paper:
     title: str
     citation: str
     figures: tuple[FigureSpec, ...]
-    headline: Callable[[Mapping[str, "Judged"]], str]
+    headline: Callable[[Mapping[str, Judged]], str]
     chosen: tuple[str, ...] = ()
     program: str = ""
     facts: tuple[Fact, ...] = ()

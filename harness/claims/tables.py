@@ -9,10 +9,19 @@ from dataclasses import replace
 from math import isnan, nan
 from pathlib import Path
 
-from harness.claims.effects import Kind
-from harness.claims.judge import Judged, JudgedFact
-from harness.claims.paper import Claim, Fact, Paper
-from harness.claims.texts import AT, CEILING, CODE, REFERENCE, printed
+from harness.claims.effects import EffectKind
+from harness.claims.paper import (
+    AT,
+    CEILING,
+    CODE,
+    REFERENCE,
+    Claim,
+    Fact,
+    Judged,
+    JudgedFact,
+    Paper,
+)
+from harness.claims.texts import printed
 from harness.claims.verdicts import Verdict, Word
 
 NUMBERS = ("ours", "low", "high", "share", "share_low", "share_high")
@@ -121,7 +130,7 @@ def _verdict(line: dict[str, str]) -> Verdict:
         seeds=int(line.get("seeds") or 0),
         reason=line.get("reason", ""),
         is_noisy=line.get("reason", "").startswith("too noisy"),
-        kind=Kind(line["kind"]) if line.get("kind") else None,
+        kind=EffectKind(line["kind"]) if line.get("kind") else None,
     )
 
 

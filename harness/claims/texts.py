@@ -18,17 +18,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from math import isfinite, isnan
-from typing import TYPE_CHECKING
 
-from harness.claims.effects import ClaimError, Kind
-from harness.claims.paper import Claim, Paper
+from harness.claims.effects import ClaimError, EffectKind
+from harness.claims.paper import AT, CEILING, CODE, REFERENCE, Claim, Judged, JudgedFact, Paper
 from harness.claims.verdicts import Printed, Verdict
 
-if TYPE_CHECKING:
-    from harness.claims.judge import Judged, JudgedFact
-
-REFERENCE, CODE, CEILING, AT = "reference", "code", "ceiling", "at "
-"""Settings besides variations; `AT` begins the name of a single setting of several."""
 NONE = "-"
 NOT_RUN = "not run"
 PLACE = re.compile(r"\{([^{}]+)\}")
@@ -86,15 +80,15 @@ def ours_of(found: Verdict, unit: str) -> Shown:
     """
     if isnan(found.ours):
         return Shown(NONE)
-    if found.kind is Kind.FACT:
+    if found.kind is EffectKind.FACT:
         return Shown(f"{found.ours * found.seeds:.0f} of {found.seeds} seeds")
-    if found.kind is Kind.RANGE and found.span:
+    if found.kind is EffectKind.RANGE and found.span:
         return Shown("-".join(dict.fromkeys(number(end, unit) for end in found.span)), unit)
     ours, ends, scale, before = found.ours, (found.low, found.high), unit, ""
-    if found.kind is Kind.REDUCTION and ours < 0:
+    if found.kind is EffectKind.REDUCTION and ours < 0:
         ours, ends = 1 - ours, (1 - found.high, 1 - found.low)
         before, scale, unit = "takes ", "", " times as long"
-    elif found.kind is Kind.DIFFERENCE:
+    elif found.kind is EffectKind.DIFFERENCE:
         scale, unit = "%", " points"
     is_known = all(map(isfinite, ends))
     after = f" [{', '.join(number(end, scale) for end in ends)}]" if is_known else ""
@@ -116,7 +110,7 @@ def joined(parts: Sequence[Shown], *, short: bool = False) -> str:
 
 
 def filled(
-    text: str, paper: Paper, judged: Mapping[str, "Judged"], facts: Sequence["JudgedFact"]
+    text: str, paper: Paper, judged: Mapping[str, Judged], facts: Sequence[JudgedFact]
 ) -> str:
     """A text with its numbers. Raises ClaimError, which begins with the text, for unknown names."""
 
@@ -131,7 +125,7 @@ def filled(
     return PLACE.sub(shown, text)
 
 
-def _of_claim(place: str, paper: Paper, judged: Mapping[str, "Judged"]) -> str:
+def _of_claim(place: str, paper: Paper, judged: Mapping[str, Judged]) -> str:
     id, _, setting = place.partition("@")
     claim = paper.claims.get(id)
     if claim is None:
@@ -153,7 +147,7 @@ def _may_have(claim: Claim, setting: str, paper: Paper) -> bool:
     return special.get(setting, setting.startswith(AT) or is_variation)
 
 
-def _of_fact(place: str, paper: Paper, facts: Sequence["JudgedFact"]) -> str:
+def _of_fact(place: str, paper: Paper, facts: Sequence[JudgedFact]) -> str:
     says, _, setting = place.partition("@")
     known = {fact.says: fact for fact in (*paper.facts, *paper.loads)}
     if says not in known or setting not in ("", CODE):
@@ -175,8 +169,8 @@ def check_texts(paper: Paper) -> None:
 
 
 def with_texts(
-    paper: Paper, judged: Sequence["Judged"], facts: Sequence["JudgedFact"]
-) -> tuple[list["Judged"], list["JudgedFact"]]:
+    paper: Paper, judged: Sequence[Judged], facts: Sequence[JudgedFact]
+) -> tuple[list[Judged], list[JudgedFact]]:
     """Claims and facts with the numbers in their texts."""
     by_id = {one.claim.id: one for one in judged}
     fill = partial(filled, paper=paper, judged=by_id, facts=facts)

@@ -24,7 +24,7 @@ from math import ceil, exp, inf, isnan, nan, sqrt
 
 import numpy as np
 
-from harness.claims.effects import ClaimError, Effect, Kind
+from harness.claims.effects import ClaimError, Effect, EffectKind
 from harness.runs.stats import Estimate, Floats, geometric_mean_of, mean_of
 
 NEAR = (2 / 3, 3 / 2)
@@ -78,7 +78,7 @@ class Verdict:
     seeds: int = 0
     reason: str = ""
     is_noisy: bool = False
-    kind: Kind | None = None
+    kind: EffectKind | None = None
     """Of the effect; None for what is not tested."""
 
 
@@ -87,12 +87,12 @@ def verdict_of(effect: Effect, paper: Printed) -> Verdict:
 
     Raises ClaimError where nothing, or no effect, is printed; trends and facts need no number.
     """
-    if effect.kind is Kind.DIFFERENCE:
+    if effect.kind is EffectKind.DIFFERENCE:
         return replace(_of_difference(effect), kind=effect.kind)
     low, high = sorted(paper) if isinstance(paper, tuple) else (paper, paper)
     far, no_effect = far_end(effect.kind, paper)
-    is_change = effect.kind in (Kind.RATIO, Kind.REDUCTION, Kind.RANGE)
-    if effect.kind not in (Kind.TREND, Kind.FACT) and (
+    is_change = effect.kind in (EffectKind.RATIO, EffectKind.REDUCTION, EffectKind.RANGE)
+    if effect.kind not in (EffectKind.TREND, EffectKind.FACT) and (
         isnan(far) or (is_change and far == no_effect)
     ):
         raise ClaimError(f"the printed number of a claim of kind {effect.kind} cannot be {far:g}")
@@ -101,10 +101,10 @@ def verdict_of(effect: Effect, paper: Printed) -> Verdict:
     return replace(found, kind=effect.kind)
 
 
-def far_end(kind: Kind, paper: Printed) -> tuple[float, float]:
+def far_end(kind: EffectKind, paper: Printed) -> tuple[float, float]:
     """The printed number, of a range the end that is farther from no effect; and no effect."""
     low, high = sorted(paper) if isinstance(paper, tuple) else (paper, paper)
-    no_effect = 0.0 if kind is Kind.REDUCTION else 1.0
+    no_effect = 0.0 if kind is EffectKind.REDUCTION else 1.0
     return (high if abs(high - no_effect) >= abs(low - no_effect) else low), no_effect
 
 
@@ -113,20 +113,20 @@ def _by_kind(
 ) -> Verdict:
     """By the rule of the effect's kind; `columns` has a row per setting, a column per seed."""
     match effect.kind:
-        case Kind.RANGE:
+        case EffectKind.RANGE:
             return _of_range(columns, far, reverses=reverses)
-        case Kind.ABSOLUTE:
+        case EffectKind.ABSOLUTE:
             return _of_value(mean_of(columns.mean(axis=0)), far)
-        case Kind.AT_MOST | Kind.AT_LEAST:
-            sign = 1 if effect.kind is Kind.AT_MOST else -1
+        case EffectKind.AT_MOST | EffectKind.AT_LEAST:
+            sign = 1 if effect.kind is EffectKind.AT_MOST else -1
             found = [_of_bound(mean_of(column), far, sign) for column in columns]
             return _worst(found, lambda one: sign * one.ours)
-        case Kind.EQUAL:
+        case EffectKind.EQUAL:
             found = [_of_equal(geometric_mean_of(column), far) for column in columns]
             return _worst(found, lambda one: abs(one.ours - far))
-        case Kind.TREND:
+        case EffectKind.TREND:
             return _of_trend(mean_of(columns.mean(axis=0)))
-        case Kind.FACT:
+        case EffectKind.FACT:
             return _of_fact(int(columns.all(axis=0).sum()), columns.shape[1])
         case _:
             return _of_change(columns.mean(axis=0), far, no_effect)
@@ -135,13 +135,13 @@ def _by_kind(
 def measured(effect: Effect) -> Verdict:
     """A value alone, with its interval: the mean over settings, of a bound its worst setting."""
     columns = effect.samples.to_numpy(float).T
-    if effect.kind is Kind.ABSOLUTE:
+    if effect.kind is EffectKind.ABSOLUTE:
         columns = columns.mean(axis=0, keepdims=True)
-    elif effect.kind is Kind.RATIO:
+    elif effect.kind is EffectKind.RATIO:
         columns = np.exp(np.log(columns).mean(axis=0, keepdims=True))
-    mean = geometric_mean_of if effect.kind is Kind.RATIO else mean_of
+    mean = geometric_mean_of if effect.kind is EffectKind.RATIO else mean_of
     found = [mean(column) for column in columns]
-    worst = min if effect.kind is Kind.AT_LEAST else max
+    worst = min if effect.kind is EffectKind.AT_LEAST else max
     one = worst(found, key=lambda it: it.value)
     return replace(_untested(one.count, _each(one)), kind=effect.kind)
 
@@ -150,9 +150,11 @@ def is_kept(found: Verdict, printed: float) -> bool | None:
     """Whether a fact is: its value within 25% of what is printed, or its bound; None: no number."""
     if isnan(printed):
         return None
-    if found.kind in (Kind.ABSOLUTE, Kind.RATIO):
+    if found.kind in (EffectKind.ABSOLUTE, EffectKind.RATIO):
         return bool(abs(found.ours - printed) <= KEPT_WITHIN * abs(printed))
-    return bool(found.ours <= printed if found.kind is Kind.AT_MOST else found.ours >= printed)
+    return bool(
+        found.ours <= printed if found.kind is EffectKind.AT_MOST else found.ours >= printed
+    )
 
 
 def below_ceiling(found: Verdict, ceiling: Verdict, paper: Printed, shown: str) -> Verdict:
@@ -162,8 +164,8 @@ def below_ceiling(found: Verdict, ceiling: Verdict, paper: Printed, shown: str) 
     """
     assert found.kind is not None
     far, no_effect = far_end(found.kind, paper)
-    values = (Kind.ABSOLUTE, Kind.AT_MOST, Kind.AT_LEAST)
-    rises = found.kind is not Kind.AT_MOST if found.kind in values else far >= no_effect
+    values = (EffectKind.ABSOLUTE, EffectKind.AT_MOST, EffectKind.AT_LEAST)
+    rises = found.kind is not EffectKind.AT_MOST if found.kind in values else far >= no_effect
     is_beyond = far > ceiling.high if rises else far < ceiling.low
     if found.word is Word.HOLDS or not is_beyond:
         return found

@@ -10,9 +10,9 @@ from typing import Annotated
 
 from pydantic import Field, model_validator
 
+from harness.config.names import unknown_name
 from harness.config.paths import PROFILES
 from harness.config.schema import Count, NotNegative, Schema, one_of, read_json
-from harness.costs.model_facts import unknown_name
 
 ENGINES = PROFILES / "engines"
 PROFILE_ENGINE = "vllm-0.3-eager"

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+from harness.config.names import unknown_name
 from harness.config.paths import PROFILES
 from harness.config.schema import STRICT, Count, NotNegative, Positive, read_json, read_named
-from harness.costs.model_facts import unknown_name
 
 GPUS = PROFILES / "gpus.json"
 OWN_FACTS = "gpu.json"  # beside the profiles of a folder: facts of the GPU they were measured on

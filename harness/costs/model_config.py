@@ -20,7 +20,7 @@ from harness.costs.mistral_params import as_config
 from harness.costs.model_names import GIVEN, MISTRAL_CONFIG, is_config
 from harness.costs.quantization import quantized
 
-Json = Mapping[str, Any]
+Json = dict[str, Any]
 
 FAMILIES = {**dense_models.FAMILIES, **mixture_models.FAMILIES, **hybrid_models.FAMILIES}
 

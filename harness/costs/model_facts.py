@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from harness.config.names import unknown_name
 from harness.config.paths import PROFILES
 from harness.config.schema import STRICT, Count, Positive, fits, read_named
 from harness.costs.layer_kinds import LayerKind, Mixer, Mlp
@@ -269,18 +270,3 @@ def shape_of(facts: ModelFacts) -> tuple[object, ...]:
         facts.kv_heads,
         facts.weight_bytes,
     )
-
-
-def unknown_name(kind: str, name: str, known: Mapping[str, object], listed_in: str = "") -> str:
-    """Sentence for a name that is not in a table: the name, and what was perhaps meant.
-
-    `listed_in` says where the names of a long table are listed.
-    """
-    close = difflib.get_close_matches(name, known, n=3, cutoff=0.4)
-    if close:
-        meant = f"closest: {', '.join(close)}"
-    elif listed_in:
-        meant = f"known: {listed_in}"
-    else:
-        meant = f"known: {', '.join(sorted(known))}" if known else "none is known"
-    return f"No {kind} is called {name!r}; {meant}."

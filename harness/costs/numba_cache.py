@@ -30,6 +30,7 @@ SOURCES = (
     "harness/config/engine_limits.py",
     "harness/config/paths.py",
     "harness/config/inputs.py",
+    "harness/config/names.py",
     "harness/config/schema.py",
     "harness/config/yaml_files.py",
     "harness/interface/entities.py",

@@ -12,10 +12,11 @@ from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
 from harness.config import inputs
+from harness.config.names import unknown_name
 from harness.config.paths import PROFILES
 from harness.config.schema import Count, NotNegative, Schema, Seconds, Tokens, one_of, read_json
 from harness.costs.gpu_facts import OWN_FACTS
-from harness.costs.model_facts import load_models, model_facts, shape_of, unknown_name
+from harness.costs.model_facts import load_models, model_facts, shape_of
 
 Floats = NDArray[np.float64]
 Coefficients = Mapping[str, tuple[float, ...]]

@@ -30,7 +30,7 @@ from harness.costs.profiles import (
 )
 
 Floats = NDArray[np.float64]
-Entry = TypeVar("Entry")
+_Entry = TypeVar("_Entry")
 
 STEP_KNOTS_TOKENS = (1, 16, 32, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 2048, 4096, 8192)
 
@@ -281,7 +281,7 @@ def roofline_kv_blocks(
     return max(0, math.floor((gpu.memory_bytes * memory_share - used_bytes) / block_bytes))
 
 
-def at_size(by_size: Mapping[int, Entry], tensor_parallel: int) -> Entry:
+def at_size(by_size: Mapping[int, _Entry], tensor_parallel: int) -> _Entry:
     """Entry of the measured size, else of the largest measured one below it."""
     return by_size[max(size for size in by_size if size <= tensor_parallel)]
 

@@ -22,7 +22,7 @@ _TRIES, _NOT_STARTED = 3, (126, b"OCI runtime exec failed")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class ContainerLimits:
     """What a container may use."""
 
     memory_bytes: int = 64 * 2**20
@@ -32,7 +32,7 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
-class Ran:
+class CodeResult:
     """What running a piece of code gave: its exit status, its output, and its seconds.
 
     `status` is 137 where a limit of memory or time has killed it, None where the daemon failed.
@@ -59,7 +59,7 @@ class Containers:
         *,
         image: str,
         command: Sequence[str] = ("sh", "-c"),
-        limits: Limits | None = None,
+        limits: ContainerLimits | None = None,
         url: str | None = None,
     ) -> None:
         """`command` runs a piece of code, its last argument. `url` is the daemon's; None: as usual.
@@ -69,7 +69,7 @@ class Containers:
         import docker
         from docker.errors import ImageNotFound
 
-        self._command, self._limits, self._image = list(command), limits or Limits(), image
+        self._command, self._limits, self._image = list(command), limits or ContainerLimits(), image
         try:
             self._client = docker.DockerClient(base_url=url) if url else docker.from_env()
             self._client.ping()
@@ -110,10 +110,10 @@ class Containers:
             self.stop(name)
             raise RuntimeError(f"container {name} did not start: {error}") from None
 
-    def run(self, name: str, code: str) -> Ran:
+    def run(self, name: str, code: str) -> CodeResult:
         """Run code in a container that has started; killed after the seconds of its limit."""
         if name not in self._running:
-            return Ran(None, f"container {name} is not running", 0.0)
+            return CodeResult(None, f"container {name} is not running", 0.0)
         started_s = time.monotonic()
         command = ["timeout", "-s", "KILL", f"{self._limits.timeout_s:g}", *self._command, code]
         try:
@@ -122,8 +122,8 @@ class Containers:
                 if status != _NOT_STARTED[0] or not output.startswith(_NOT_STARTED[1]):
                     break
         except _errors() as error:
-            return Ran(None, str(error), time.monotonic() - started_s)
-        return Ran(status, output.decode(errors="replace"), time.monotonic() - started_s)
+            return CodeResult(None, str(error), time.monotonic() - started_s)
+        return CodeResult(status, output.decode(errors="replace"), time.monotonic() - started_s)
 
     def stop(self, name: str) -> None:
         """Kill and remove a container, with or without its daemon; one that is gone is no error."""

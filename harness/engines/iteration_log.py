@@ -6,11 +6,11 @@ from dataclasses import dataclass, replace
 from harness.interface.entities import RequestId, ServiceId, Work
 from harness.interface.views import GroupView
 
-Row = tuple[float, ...]
+LogRow = tuple[float, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Use:
+class KvUse:
     """KV of a group, in tokens, and its requests that do not run, while an iteration does.
 
     Held includes what the iteration computes; promised are the own parts of reservations, whether
@@ -25,12 +25,12 @@ class Use:
     waiting_requests: int
     paused_requests: int
 
-    def grown(self, tokens: int) -> "Use":
+    def grown(self, tokens: int) -> "KvUse":
         """The same with so many tokens more of what was promised already."""
         return replace(self, held_tokens=self.held_tokens + tokens)
 
 
-def use_of(group: GroupView, service: ServiceId, running: Collection[RequestId]) -> Use:
+def use_of(group: GroupView, service: ServiceId, running: Collection[RequestId]) -> KvUse:
     """Of a group whose ledger has the batch that is `running`."""
     kv = group.kv
     holders = kv.holders
@@ -42,10 +42,10 @@ def use_of(group: GroupView, service: ServiceId, running: Collection[RequestId])
     waiting = len(group.requests) - len(running) - paused
     free = kv.uncommitted_tokens(service)
     held = sum(holders.values()) - kv.shared_tokens
-    return Use(held, promised, lent, free, waiting, paused)
+    return KvUse(held, promised, lent, free, waiting, paused)
 
 
-def row_of(start_s: float, duration_s: float, iterations: int, work: Work, use: Use) -> Row:
+def row_of(start_s: float, duration_s: float, iterations: int, work: Work, use: KvUse) -> LogRow:
     """A run of equal iterations, of which `work` and `use` are the first's; see `LOG_COLUMNS`."""
     return (
         start_s,

@@ -176,15 +176,14 @@ class Lifecycle:
         for facts in self.workload.facts_of(new, self.workload.arrival_s[new]):
             self.state.predict(facts.id, predictor.predict(facts)[0])
 
-    def answered(self, requests: Ints) -> list[ServiceId]:
-        """Count these as answered; returns the services that they have drained."""
-        drained = []
+    def answered(self, requests: Ints) -> bool:
+        """Count these as answered; returns whether a service has answered its last request."""
+        is_drained = False
         ended = np.bincount(self.workload.service[requests], minlength=len(self.remaining))
         for service, count in zip(self.remaining, ended.tolist(), strict=True):
             self.remaining[service] -= count
-            if count and not self.remaining[service] and service in self.services:
-                drained.append(service)
-        return drained
+            is_drained |= bool(count and not self.remaining[service] and service in self.services)
+        return is_drained
 
     def released(self, answered: Ints, *, after_s: float = 0.0) -> list[int]:
         """Calls that waited for these alone and are sent `after_s` from now.

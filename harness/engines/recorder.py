@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from harness.engines.iteration_log import Row
+from harness.engines.iteration_log import LogRow
 from harness.engines.state import BRIEF, LOG_COLUMNS
 from harness.engines.token_gaps import BINS
 from harness.interface.entities import Group, ServiceId
@@ -60,13 +60,13 @@ class Recorder:
     engines: Mapping[str, Mapping[ServiceId, Mapping[str, Any]]] = field(default_factory=dict)
     speed: pd.DataFrame | None = None
     events: list[Event] = field(default_factory=list)
-    times: list[Row] = field(default_factory=list)
+    times: list[LogRow] = field(default_factory=list)
     decision_s: dict[str, list[float]] = field(default_factory=dict)
     timed_iterations: int = 0
     counts: Counter[str] = field(default_factory=Counter)
     _intervals: list[tuple[Group, GpuUse, NDArray[np.float64]]] = field(default_factory=list)
     _iterations: list[tuple[Group, NDArray[np.float64]]] = field(default_factory=list)
-    _rows: dict[Group, list[Row]] = field(default_factory=dict)
+    _rows: dict[Group, list[LogRow]] = field(default_factory=dict)
 
     @property
     def log_columns(self) -> int:
@@ -92,7 +92,7 @@ class Recorder:
         if self.keep_iterations and len(rows):
             self._iterations.append((group, rows))
 
-    def iteration(self, group: Group, row: Row) -> None:
+    def iteration(self, group: Group, row: LogRow) -> None:
         """One run of equal iterations, in the columns of `LOG_COLUMNS`."""
         if self.keep_iterations:
             self._rows.setdefault(group, []).append(row)

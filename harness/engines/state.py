@@ -37,7 +37,7 @@ LOG_COLUMNS = (
     "waiting_requests",
     "paused_requests",
 )
-"""Columns of the log of iterations, one row per run of equal ones; see `Work` and `Use`."""
+"""Columns of the log of iterations, one row per run of equal ones; see `Work` and `KvUse`."""
 
 BRIEF = LOG_COLUMNS.index("held_tokens")
 """How many of them, the first, say what was computed and when; the others: held KV, waits."""

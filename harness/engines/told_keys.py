@@ -24,7 +24,7 @@ from harness.interface.moving import MovingKey
 from harness.interface.tables import Bools, Floats, Ints, RequestTable
 from harness.interface.views import GroupView, RequestView
 
-Column = TypeVar("Column", Floats, Ints)
+_Column = TypeVar("_Column", Floats, Ints)
 
 _GONE = -1
 """In place of the bits of a request's prediction when it has left the group: equal to none."""
@@ -196,7 +196,7 @@ def _merged(
     )
 
 
-def _with(before: Column, rows: Ints, new: Column, asked: Bools) -> Column:
+def _with(before: _Column, rows: Ints, new: _Column, asked: Bools) -> _Column:
     """The rows of a column as they were, but for those `asked`."""
     merged = before.take(rows, axis=0, mode="clip")
     merged[asked] = new

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from harness.interface.decisions import Batch, Deployment
+from harness.interface.decisions import Batch
 from harness.interface.entities import (
     AppId,
     DemandPrediction,
@@ -12,7 +12,6 @@ from harness.interface.entities import (
     Request,
     RequestId,
     ResourceId,
-    ServiceId,
 )
 
 
@@ -130,30 +129,6 @@ class AppFinished:
     app: AppId
 
 
-@dataclass(frozen=True, slots=True)
-class ServiceDrained:
-    """A service has answered every request it will ever get."""
-
-    now_s: float
-    service: ServiceId
-
-
-@dataclass(frozen=True, slots=True)
-class Deployed:
-    """Every group of a deployment is loaded."""
-
-    now_s: float
-    deployment: Deployment
-
-
-@dataclass(frozen=True, slots=True)
-class Warmed:
-    """A backend is ready."""
-
-    now_s: float
-    resource: ResourceId
-
-
 Event = (
     Arrived
     | Moved
@@ -165,7 +140,4 @@ Event = (
     | UnitStarted
     | UnitFinished
     | AppFinished
-    | ServiceDrained
-    | Deployed
-    | Warmed
 )

@@ -29,7 +29,6 @@ class Capability(Enum):
     SWAP = "preempted KV kept in host memory"
     TO_COMPLETION = "request-level batches"
     REDEPLOY = "groups loaded and unloaded during a run"
-    PREWARM = "backends other than LLMs"
     PREDICTIONS = "predicted lengths"
     PROMISED_KV = "KV that is promised to a request"
 
@@ -114,7 +113,7 @@ class PlacementPolicy(Protocol):
         """Update own state. Called in time order, before `place`."""
 
     def place(self, view: ClusterView) -> Deployment:
-        """Asked at start, on `ServiceDrained`, and at `wake_s`."""
+        """Asked at start, when a service has answered its last request, and at `wake_s`."""
 
 
 class PrewarmPolicy(Protocol):

@@ -25,7 +25,7 @@ from harness.interface.graph import NO_CALL, Edges, Graph
 from harness.interface.tables import CallTable, Floats, Ints, RequestTable
 from harness.interface.views import ClusterView
 from harness.planning.plans import Load, Plan
-from harness.predictors.ecdf import Ecdf, output_lengths
+from harness.workloads.ecdf import Ecdf, output_lengths
 
 CURVE_POINTS = 65
 

@@ -15,7 +15,7 @@ from harness.interface.entities import Cluster, GpuId, Group, GroupId, ServiceId
 
 Gpus = tuple[GpuId, ...]
 Services = tuple[ServiceId, ...]
-Kind = tuple[Services, int]
+GroupKind = tuple[Services, int]
 """Services, ascending, and a tensor-parallel degree: groups of a kind are interchangeable."""
 Wanted = tuple[ServiceId | frozenset[ServiceId], int, int]
 """A service, or several that share GPUs; its data-parallel and its tensor-parallel degree."""
@@ -49,7 +49,7 @@ def assign(
     places = _pack([tensor_parallel for _, tensor_parallel in sizes], _without(islands, kept))
     assert places is not None  # the search keeps only what leaves room for the rest
     new = [_group(services, gpus) for (services, _), gpus in zip(sizes, places, strict=True)]
-    by_kind: dict[Kind, list[Group]] = {kind: [] for kind in need}
+    by_kind: dict[GroupKind, list[Group]] = {kind: [] for kind in need}
     for group in sorted([*kept, *new], key=lambda group: group.gpus):
         by_kind[_kind(group)].append(group)
     return tuple(
@@ -72,12 +72,12 @@ def _group(services: Services, gpus: Gpus) -> Group:
     return Group(name, frozenset(services), gpus)
 
 
-def _kind(group: Group) -> Kind:
+def _kind(group: Group) -> GroupKind:
     return tuple(sorted(group.services)), group.tensor_parallel
 
 
-def _count(wanted: Sequence[Wanted], cluster: Cluster) -> Counter[Kind]:
-    need: Counter[Kind] = Counter()
+def _count(wanted: Sequence[Wanted], cluster: Cluster) -> Counter[GroupKind]:
+    need: Counter[GroupKind] = Counter()
     for asked, data_parallel, tensor_parallel in wanted:
         services = _services(asked)
         if data_parallel < 1 or tensor_parallel < 1:
@@ -104,7 +104,7 @@ def islands_of(cluster: Cluster) -> list[Gpus]:
     return sorted((island for island in ordered if island), key=lambda island: place[island[0]])
 
 
-def _is_keepable(group: Group, need: Mapping[Kind, int], islands: Sequence[Gpus]) -> bool:
+def _is_keepable(group: Group, need: Mapping[GroupKind, int], islands: Sequence[Gpus]) -> bool:
     """Whether the group could be part of the answer, were it alone."""
     services, _ = kind = _kind(group)
     if kind not in need or group != _group(services, group.gpus):
@@ -136,15 +136,15 @@ def _without(islands: Sequence[Gpus], groups: Sequence[Group]) -> list[tuple[Gpu
 
 def _best_kept(
     keepable: Sequence[Group],
-    need: Counter[Kind],
-    seconds: Mapping[Kind, float],
+    need: Counter[GroupKind],
+    seconds: Mapping[GroupKind, float],
     islands: Sequence[Gpus],
 ) -> list[Group] | None:
     """Return the groups to keep that save most and leave room for the rest; None if no room."""
     best: list[Group] | None = None
     best_s = -1.0
 
-    def search(index: int, kept: list[Group], left: Counter[Kind], saved_s: float) -> None:
+    def search(index: int, kept: list[Group], left: Counter[GroupKind], saved_s: float) -> None:
         nonlocal best, best_s
         if saved_s + _hope_s(keepable[index:], left, seconds) <= best_s:
             return
@@ -166,7 +166,9 @@ def _best_kept(
     return best
 
 
-def _hope_s(keepable: Sequence[Group], left: Counter[Kind], seconds: Mapping[Kind, float]) -> float:
+def _hope_s(
+    keepable: Sequence[Group], left: Counter[GroupKind], seconds: Mapping[GroupKind, float]
+) -> float:
     """Seconds saved if every group that is still wanted could be kept."""
     offered = Counter(map(_kind, keepable))
     return sum(min(count, left[kind]) * seconds[kind] for kind, count in offered.items())
@@ -200,7 +202,7 @@ def _places(size: int, free: Sequence[tuple[Gpus, Gpus]]) -> Iterator[Gpus]:
             yield gpus[:size]
 
 
-def _unplaceable(need: Counter[Kind], islands: Sequence[Gpus]) -> str:
+def _unplaceable(need: Counter[GroupKind], islands: Sequence[Gpus]) -> str:
     groups = ", ".join(
         f"{count} x {_together(services)} on {tensor_parallel} GPUs"
         for (services, tensor_parallel), count in sorted(need.items())

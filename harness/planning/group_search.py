@@ -27,7 +27,7 @@ from harness.planning.solo import solo_seconds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Estimate:
+class PlacementEstimate:
     """What a placement would make of the requests of a window; a row per service of it.
 
     `late` counts the requests that exceed their limit or are not answered. `latency` adds up the
@@ -93,9 +93,9 @@ class GroupSearch:
         services: Mapping[ServiceId, Service],
         cluster: Cluster,
         *,
-        need: Callable[[Estimate], Floats],
-        score: Callable[[Estimate], tuple[float, ...]],
-    ) -> Estimate:
+        need: Callable[[PlacementEstimate], Floats],
+        score: Callable[[PlacementEstimate], tuple[float, ...]],
+    ) -> PlacementEstimate:
         """The placement of the highest score; of equal ones that of the smallest groups.
 
         `need` says how much each service needs another group. ValueError where every placement
@@ -107,7 +107,7 @@ class GroupSearch:
                 + ", ".join(sorted(set(services).symmetric_difference(forecast.services)))
             )
         memory = GroupMemory(self._costs, services, self._services_per_group)
-        found: Estimate | None = None
+        found: PlacementEstimate | None = None
         islands = [len(island) for island in islands_of(cluster)]
         for size in powers_of_two(max(islands)):
             sizes = partition(islands, size, memory)
@@ -173,7 +173,7 @@ class WindowForecast:
         span_s = float(table.arrival_s[-1] - table.arrival_s[0])
         self.rate_per_s = self.requests / max(span_s, 1e-9)
 
-    def of(self, placement: Sequence[ForecastGroup]) -> Estimate:
+    def of(self, placement: Sequence[ForecastGroup]) -> PlacementEstimate:
         """What a placement would make of them."""
         forecaster, table = self._forecaster, self._forecaster.window.table
         finished_s = forecaster.finished_s(placement)
@@ -181,7 +181,7 @@ class WindowForecast:
         late = np.isnan(finished_s) | (latency_s > self.limit_s)
         groups = np.array([sum(s in g.services for g in placement) for s in self.services])
         latency = self._sums(latency_s / self._mean_s[self._service])
-        return Estimate(
+        return PlacementEstimate(
             placement=tuple(group for group in placement if group.services),
             groups=groups,
             requests=self.requests,
@@ -201,11 +201,11 @@ class _Filling:
     forecast: WindowForecast
     memory: GroupMemory
     sizes: Sequence[int]
-    need: Callable[[Estimate], Floats]
+    need: Callable[[PlacementEstimate], Floats]
     unplaced_first: bool
     groups: list[frozenset[ServiceId]] = field(default_factory=list)
 
-    def filled(self) -> Estimate:
+    def filled(self) -> PlacementEstimate:
         """What the groups are filled with, and what becomes of it."""
         self.groups = [frozenset()] * len(self.sizes)
         while True:
@@ -221,7 +221,7 @@ class _Filling:
             at, service = found
             self.groups[at] |= {service}
 
-    def _next(self, estimate: Estimate) -> tuple[int, ServiceId] | None:
+    def _next(self, estimate: PlacementEstimate) -> tuple[int, ServiceId] | None:
         """The group of the lowest rate that can take a service, and the one that needs it most.
 
         Of groups of equal rates come first those of fewest services, then the smallest.
@@ -238,7 +238,7 @@ class _Filling:
                     return at, service
         return None
 
-    def _wanting(self, estimate: Estimate) -> list[ServiceId]:
+    def _wanting(self, estimate: PlacementEstimate) -> list[ServiceId]:
         """Services in the order in which they get a group.
 
         First those without a group: without requests, then by GPUs needed, most first. Then all
@@ -255,7 +255,7 @@ class _Filling:
         wanting = np.flatnonzero(asked | ~placed).tolist()
         return [services[at] for at in sorted(wanting, key=rank)]
 
-    def _rate_per_s(self, at: int, estimate: Estimate) -> float:
+    def _rate_per_s(self, at: int, estimate: PlacementEstimate) -> float:
         """Requests a second of a group, if those of a service are spread over its groups."""
         rates = self.forecast.rate_per_s / np.maximum(1, estimate.groups)
         return sum(

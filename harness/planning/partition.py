@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from harness.interface.entities import Service, ServiceId
 from harness.interface.policies import CostModel
 
-Services = frozenset[ServiceId]
+ServiceSet = frozenset[ServiceId]
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,9 +19,9 @@ class GroupMemory:
     costs: CostModel
     services: Mapping[ServiceId, Service]
     services_per_group: int
-    _known: dict[tuple[Services, int], bool] = field(default_factory=dict)
+    _known: dict[tuple[ServiceSet, int], bool] = field(default_factory=dict)
 
-    def holds(self, names: Services, gpus: int) -> bool:
+    def holds(self, names: ServiceSet, gpus: int) -> bool:
         """Whether a group of so many GPUs holds these services."""
         if len(names) > self.services_per_group:
             return False
@@ -79,7 +79,7 @@ def _without_place(
     sizes: Sequence[int], least: Mapping[ServiceId, int], memory: GroupMemory
 ) -> ServiceId | None:
     """The first service, by GPUs needed, that finds no place in such groups."""
-    groups = [(size, Services()) for size in sorted(sizes)]
+    groups = [(size, ServiceSet()) for size in sorted(sizes)]
     for service in sorted(least, key=lambda name: (-least[name], name)):
         for at, (size, names) in enumerate(groups):
             if memory.holds(names | {service}, size):

@@ -19,7 +19,7 @@ from harness.planning.estimate import Counted, Forecaster, edges_between, estima
 from harness.planning.gpu_assignment import assign
 from harness.planning.plans import Plan, Stage
 from harness.planning.preview import StagePreview
-from harness.predictors.ecdf import Ecdf
+from harness.workloads.ecdf import Ecdf
 
 
 @dataclass(slots=True)

@@ -25,7 +25,7 @@ _WITHIN_PER_S, _WITHIN = 0.5, 0.1
 
 
 @dataclass(frozen=True, slots=True)
-class Demand:
+class ServiceDemand:
     """Requests a second of a service, and the mean tokens of their prompts and answers."""
 
     rate_per_s: float
@@ -63,14 +63,14 @@ def _power_of_two(number: float) -> int:
     return 1 << max(0, ceil(log2(max(number, 1.0))))
 
 
-def demands(history: Window) -> dict[ServiceId, Demand]:
+def demands(history: Window) -> dict[ServiceId, ServiceDemand]:
     """Of every service with requests in a history, over the seconds that this spans."""
     table, found = history.table, {}
     span_s = max(float(table.arrival_s[-1] - table.arrival_s[0]), 1e-9) if len(table.id) else 1.0
     for index, service in enumerate(table.services):
         rows = np.flatnonzero(table.service == index)
         if len(rows):
-            found[service] = Demand(
+            found[service] = ServiceDemand(
                 len(rows) / span_s,
                 max(1, int(table.prompt_tokens[rows].mean())),
                 max(1, int(history.output_tokens[rows].mean())),
@@ -83,7 +83,7 @@ class ShareEstimates:
     """Seconds and throughputs of services on shares of the SMs, each worked out once."""
 
     costs: CostModel
-    demands: Mapping[ServiceId, Demand]
+    demands: Mapping[ServiceId, ServiceDemand]
     _known: dict[tuple[object, ...], float] = field(default_factory=dict)
 
     def prefill_s(self, service: ServiceId, tensor_parallel: int, requests: int) -> float:

@@ -8,9 +8,9 @@ import numpy as np
 from pydantic import model_validator
 
 from harness.config import inputs
+from harness.config.names import unknown_name
 from harness.config.paths import PROFILES
 from harness.config.schema import Count, Schema, Seconds, Share, Tokens, read_json
-from harness.costs.model_facts import unknown_name
 from harness.interface.policies import LengthPredictor
 from harness.predictors.ground_truth import GroundTruth, Known
 

@@ -12,8 +12,8 @@ from scipy.special import ndtr
 
 from harness.interface.entities import LengthPrediction, Request
 from harness.interface.policies import LengthPredictor
-from harness.predictors.ecdf import length_files, load_lengths
 from harness.predictors.ground_truth import GroundTruth
+from harness.workloads.ecdf import length_files, load_lengths
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

@@ -43,7 +43,7 @@ HEADS: Mapping[str, Head] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Lengths:
+class TrainingLengths:
     """What heads know of the training lengths: classes, halves, and their spread.
 
     `class_tokens` and `half_tokens` are the median length of each; class i holds lengths from
@@ -68,7 +68,7 @@ class Lengths:
         return np.asarray(np.asarray(tokens) >= self.half_bound_tokens, np.int64)
 
 
-def lengths_of(tokens: Ints) -> Lengths:
+def lengths_of(tokens: Ints) -> TrainingLengths:
     """Of the training lengths. Raises ValueError where they are too alike for five classes."""
     bounds = np.rint(np.quantile(tokens, QUANTILES)).astype(int)
     classes = np.digitize(tokens, bounds)
@@ -76,7 +76,7 @@ def lengths_of(tokens: Ints) -> Lengths:
     if (counts == 0).any() or (np.diff(bounds) <= 0).any():
         raise ValueError(f"the training lengths do not fall into five classes, bounds {bounds}")
     half = int(np.median(tokens))
-    return Lengths(
+    return TrainingLengths(
         class_bounds_tokens=bounds.tolist(),
         class_tokens=[int(np.median(tokens[classes == c])) for c in range(len(counts))],
         class_weights=[float(w) for w in len(tokens) / (len(counts) * counts)],
@@ -106,7 +106,7 @@ def new_layers(state_size: int, head: Head) -> Any:
     )
 
 
-def loss(head: Head, output: Any, tokens: Any, lengths: Lengths) -> Any:
+def loss(head: Head, output: Any, tokens: Any, lengths: TrainingLengths) -> Any:
     """Mean loss of a batch; `output` has a row per text, `tokens` are true lengths.
 
     The pairwise head is asked of each text and the next one of the batch which is longer: the
@@ -131,7 +131,7 @@ def loss(head: Head, output: Any, tokens: Any, lengths: Lengths) -> Any:
     return off.square().mean() if head.squared else off.abs().mean()
 
 
-def decoded(head: Head, output: Any, lengths: Lengths, reference: Reference | None) -> Ints:
+def decoded(head: Head, output: Any, lengths: TrainingLengths, reference: Reference | None) -> Ints:
     """Predicted tokens of every row, at least 1.
 
     A class or half stands for its median training length; ordinal outputs are rounded to the

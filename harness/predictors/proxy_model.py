@@ -16,7 +16,7 @@ from transformers import AutoConfig, AutoModel
 
 from harness.config import inputs
 from harness.predictors.proxy_card import CARD, ENCODER, TOKENIZER, WEIGHTS, Json, read_card, sha256
-from harness.predictors.proxy_heads import HEADS, Lengths, Reference, decoded, new_layers
+from harness.predictors.proxy_heads import HEADS, Reference, TrainingLengths, decoded, new_layers
 
 Ints = NDArray[np.int64]
 BATCH = 64  # texts at a time where no request waits for a single one
@@ -62,7 +62,7 @@ class ProxyModel:
     layers: Any
     tokenizer: Any
     frame: Frame
-    lengths: Lengths
+    lengths: TrainingLengths
     reference: Reference | None
 
     def tokens(self, texts: Sequence[str]) -> Ints:
@@ -149,6 +149,6 @@ def load(folder: Path) -> ProxyModel:
         layers=layers,
         tokenizer=tokenizer,
         frame=Frame(**card["frame"]),
-        lengths=Lengths(**card["lengths"]),
+        lengths=TrainingLengths(**card["lengths"]),
         reference=Reference(**reference) if reference else None,
     )

@@ -9,7 +9,7 @@ from harness.interface.policies import LengthPredictor
 from harness.predictors.ground_truth import Known
 
 
-class Predicted(Protocol):
+class HasPredictions(Protocol):
     """Requests as columns; a request's id is its row."""
 
     @property
@@ -20,7 +20,7 @@ class Predicted(Protocol):
 class Recorded:
     """Makes the predictor of a workload with predictions."""
 
-    def of(self, workload: Predicted, seed: int) -> LengthPredictor:
+    def of(self, workload: HasPredictions, seed: int) -> LengthPredictor:
         """Raises ValueError where a request has none."""
         lacks = np.isnan(workload.predicted_tokens)
         if not len(lacks) or lacks.any():

@@ -26,10 +26,10 @@ AIMS = {
 }
 """Figures of a run, and the relative errors to stay below."""
 
-Row = Mapping[str, Any]
+AgreementRow = Mapping[str, Any]
 
 
-class Word(StrEnum):
+class AgreementWord(StrEnum):
     """What is said of one figure."""
 
     AGREES = "agrees"
@@ -37,12 +37,12 @@ class Word(StrEnum):
     INCONCLUSIVE = "inconclusive"
 
 
-def word_for(row: Row) -> Word:
+def word_for(row: AgreementRow) -> AgreementWord:
     """Of a row of `compare`."""
     off = abs(row["error"])
     if off > max(row["aim"], row["noise"]):
-        return Word.DIFFERS
-    return Word.INCONCLUSIVE if row["noise"] > row["aim"] else Word.AGREES
+        return AgreementWord.DIFFERS
+    return AgreementWord.INCONCLUSIVE if row["noise"] > row["aim"] else AgreementWord.AGREES
 
 
 def compare(
@@ -78,7 +78,7 @@ def row_of(
     return {**place, **about, "error": simulated / measured - 1.0, "noise": noise}
 
 
-def pooled_bias(rows: Sequence[Row], figure: str) -> Estimate:
+def pooled_bias(rows: Sequence[AgreementRow], figure: str) -> Estimate:
     """Simulated over measured, less 1, over all settings of these rows; one value each.
 
     Settings of one model share its profile, so that they are not independent of each other: the
@@ -97,10 +97,10 @@ def bias_text(bias: Estimate) -> str:
     return f"{bias.value:+.1%} [{bias.low * 100:+.1f}, {bias.high * 100:+.1f}]"
 
 
-def counts_text(rows: Sequence[Row]) -> str:
+def counts_text(rows: Sequence[AgreementRow]) -> str:
     """How many figures agree, differ, and are inconclusive."""
     words = [word_for(row) for row in rows]
-    counts = ", ".join(f"{words.count(word)} {word}" for word in Word)
+    counts = ", ".join(f"{words.count(word)} {word}" for word in AgreementWord)
     return f"of {len(rows)} figures: {counts}"
 
 

@@ -19,10 +19,9 @@ import pandas as pd
 from PIL import Image
 
 from harness import api
-from harness.claims.judge import Judged
-from harness.claims.paper import Claim, Paper, load_paper, papers
+from harness.claims.paper import CODE, REFERENCE, Claim, Judged, Paper, load_paper, papers
 from harness.claims.tables import facts_path, read_csv, read_facts
-from harness.claims.texts import CODE, REFERENCE, ours_of
+from harness.claims.texts import ours_of
 from harness.config.hydra_words import word
 from harness.report import pages
 from harness.report.league import kinds_of, table_of

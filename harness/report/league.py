@@ -43,7 +43,7 @@ BETTER_HIGH = frozenset({"slo_attainment", "goodput_per_s"})
 
 
 @dataclass(frozen=True, slots=True)
-class Load:
+class LeagueLoad:
     """One load: the words that say it, on which scenario, and the figures that are ranked."""
 
     words: Sequence[str]
@@ -51,9 +51,9 @@ class Load:
     judged: Sequence[str] = OF_REQUESTS
 
 
-def _chats(*words: str) -> Load:
+def _chats(*words: str) -> LeagueLoad:
     lengths, arrivals, *rest = words
-    return Load(
+    return LeagueLoad(
         [
             *("workload=chats", f"workload/lengths={lengths}", f"workload/arrivals={arrivals}"),
             *(f"workload.model={MODEL}", f"workload.requests={REQUESTS}", *rest),
@@ -62,11 +62,11 @@ def _chats(*words: str) -> Load:
     )
 
 
-LOADS: Mapping[str, Load] = {
+LOADS: Mapping[str, LeagueLoad] = {
     "azure_conv": _chats("azure_llm_conv", "azure_llm_conv"),
     "azure_code": _chats("azure_llm_code", "azure_llm_code"),
     "servegen": _chats("sharegpt", "servegen"),
-    "mooncake": Load(
+    "mooncake": LeagueLoad(
         [
             f"workload.file={PROFILES / 'traces' / 'mooncake_conversation.jsonl'}",
             *("workload/arrivals=gamma", f"workload.model={MODEL}"),
@@ -76,7 +76,7 @@ LOADS: Mapping[str, Load] = {
     "sharegpt": _chats("sharegpt", "gamma"),
     "sharegpt_bursty": _chats("sharegpt", "gamma", "workload.arrivals.burstiness=4"),
     "lmsys": _chats("lmsys", "gamma"),
-    "agents": Load(
+    "agents": LeagueLoad(
         [
             *("workload/arrivals=gamma", f"workload.services.llm={MODEL}"),
             *(f"workload.applications={APPLICATIONS}", "workload.context_tokens=null"),

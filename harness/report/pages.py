@@ -12,14 +12,15 @@ from typing import Any
 
 import pandas as pd
 
-from harness.claims.texts import NONE, REFERENCE
+from harness.claims.paper import REFERENCE
+from harness.claims.texts import NONE
 from harness.config.paths import PROFILES, ROOT
 from harness.costs.engine_kinds import ENGINES, engine_kind
 from harness.costs.gpu_facts import gpu_facts
 from harness.costs.kernels import read_table, table_path, tables
 from harness.costs.profiles import holds_profiles, read_profiles
 from harness.costs.roofline import read_calibration
-from harness.report.agreement import Word, bias_text, counts_text, pooled_bias, word_for
+from harness.report.agreement import AgreementWord, bias_text, counts_text, pooled_bias, word_for
 from harness.report.real_texts import order_text, same_batches_text, savings_texts
 from harness.report.render import Frames, counted, render
 
@@ -41,7 +42,11 @@ FIGURES = {
     "tpot_s_mean": "mean TPOT",
 }
 """Of runs on real vLLM."""
-MARKS = {Word.AGREES: "", Word.DIFFERS: " **differs**", Word.INCONCLUSIVE: " ?"}
+MARKS = {
+    AgreementWord.AGREES: "",
+    AgreementWord.DIFFERS: " **differs**",
+    AgreementWord.INCONCLUSIVE: " ?",
+}
 
 
 def rewritten(text: str, root: Path) -> str:

@@ -16,8 +16,7 @@ import pandas as pd
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
-from harness.claims.judge import Judged, JudgedFact
-from harness.claims.paper import Paper
+from harness.claims.paper import Judged, JudgedFact, Paper
 from harness.claims.texts import NONE, NOT_RUN, Shown, filled, joined, ours_of, printed, with_texts
 from harness.claims.verdicts import LOST_WITH, Verdict, Word, agrees
 from harness.config.paths import ROOT

@@ -15,7 +15,7 @@ from harness.costs.gpu_facts import gpu_facts
 from harness.costs.model import PARTS, ProfileCosts
 from harness.costs.uncertainty import DrawnCosts
 from harness.engines.engine import WITH_PREFIX_CACHING, Engine, needs_of
-from harness.engines.simulator.host_memory import HostMemory
+from harness.engines.host_memory import HostMemory
 from harness.interface.apps import Apps, Backend
 from harness.interface.decisions import StaticBatching
 from harness.interface.entities import Cluster, GpuId, ServiceId
@@ -30,7 +30,6 @@ from harness.interface.policies import (
 from harness.interface.tables import RequestTable
 from harness.planning.application_history import ApplicationHistory, UnitRun
 from harness.planning.forecast import Window
-from harness.predictors.ecdf import LENGTH_SAMPLES, Ecdf, length_files, load_lengths
 from harness.runs.cells import Cell, PredictorFactory, WorkloadFactory
 from harness.runs.config import HardwareConfig, RunConfig
 from harness.runs.matrix import ALONE, Place
@@ -43,6 +42,7 @@ from harness.runs.own_context import (
     with_limit,
 )
 from harness.runs.run_key import key_of, run_id
+from harness.workloads.ecdf import LENGTH_SAMPLES, Ecdf, length_files, load_lengths
 from harness.workloads.workload import Workload
 
 _STATIC = f"{StaticBatching.__module__}.{StaticBatching.__qualname__}"

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from harness.costs.model_facts import unknown_name
+from harness.config.names import unknown_name
 from harness.runs.figures import View
 from harness.runs.record import read_run, read_summaries
 from harness.runs.stats import Estimate, paired_ratio

@@ -29,11 +29,11 @@ from yaml import YAMLError
 
 from harness.config import scratch
 from harness.config.hydra_words import literal, word
+from harness.config.names import unknown_name
 from harness.config.paths import ROOT
 from harness.config.yaml_files import yaml_sentence
 from harness.costs.engine_kinds import engine_for
 from harness.costs.local_hardware import here
-from harness.costs.model_facts import unknown_name
 from harness.runs.config import RunConfig, check_variant, configuration
 
 BAD_INPUT = (HydraException, OmegaConfBaseException, YAMLError, ValueError, RecursionError)

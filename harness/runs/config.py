@@ -21,9 +21,9 @@ from pydantic import (
 )
 
 from harness.config.inputs import TOPS
+from harness.config.names import unknown_name
 from harness.config.paths import ROOT
 from harness.config.schema import sentence_of
-from harness.costs.model_facts import unknown_name
 from harness.runs.matrix import CASES, axes_of, settings_of
 
 VARIANTS = ("paper", "code")

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from harness.costs.model_facts import unknown_name
+from harness.config.names import unknown_name
 from harness.engines.backends import UNUSED, WARM
 from harness.engines.token_gaps import BINS
 from harness.runs.cells import Run

@@ -17,12 +17,12 @@ TRACE = "trace.json"
 MOST_REQUESTS = 5_000
 _US = 1e6  # the format counts in microseconds
 
-Event = dict[str, object]
+TraceEvent = dict[str, object]
 
 
 def events(
     gpu: pd.DataFrame, requests: pd.DataFrame, iterations: pd.DataFrame | None
-) -> Iterator[Event]:
+) -> Iterator[TraceEvent]:
     """Trace events of a run's tables."""
     yield from _gpu_events(gpu)
     if iterations is not None:
@@ -31,7 +31,9 @@ def events(
         yield from _request_events(requests)
 
 
-def _slice(name: str, where: tuple[str, str], start_s: float, end_s: float, args: Event) -> Event:
+def _slice(
+    name: str, where: tuple[str, str], start_s: float, end_s: float, args: TraceEvent
+) -> TraceEvent:
     """A complete event on a track of a process."""
     return {
         "name": name,
@@ -44,13 +46,13 @@ def _slice(name: str, where: tuple[str, str], start_s: float, end_s: float, args
     }
 
 
-def _gpu_events(gpu: pd.DataFrame) -> Iterator[Event]:
+def _gpu_events(gpu: pd.DataFrame) -> Iterator[TraceEvent]:
     for row in gpu.to_dict("records"):
         where = (f"GPU {row['gpu']}", str(row["use"]))
         yield _slice(f"{row['group']}", where, row["start_s"], row["end_s"], {})
 
 
-def _iteration_events(iterations: pd.DataFrame) -> Iterator[Event]:
+def _iteration_events(iterations: pd.DataFrame) -> Iterator[TraceEvent]:
     for row in iterations.to_dict("records"):
         kind = [
             f"prefill {int(row['prefill_requests'])}" if row["prefill_requests"] else "",
@@ -58,7 +60,7 @@ def _iteration_events(iterations: pd.DataFrame) -> Iterator[Event]:
         ]
         name = " + ".join(filter(None, kind))
         runs = f" x {int(row['iterations'])}" if row["iterations"] > 1 else ""
-        args: Event = {
+        args: TraceEvent = {
             "iterations": int(row["iterations"]),
             "prefill_tokens": int(row["prefill_tokens"]),
             "context_tokens": int(row["context_tokens"]),
@@ -67,7 +69,7 @@ def _iteration_events(iterations: pd.DataFrame) -> Iterator[Event]:
         yield _slice(name + runs, ("iterations", str(row["group"])), row["start_s"], end_s, args)
 
 
-def _request_events(requests: pd.DataFrame) -> Iterator[Event]:
+def _request_events(requests: pd.DataFrame) -> Iterator[TraceEvent]:
     """Nestable asynchronous slices: requests of a service overlap."""
     for row in requests[requests["finished_s"].notna()].to_dict("records"):
         common = {"cat": "request", "id": int(row["request"]), "pid": "requests"}
@@ -82,18 +84,18 @@ def _request_events(requests: pd.DataFrame) -> Iterator[Event]:
         yield {**common, **track, "ph": "e", "ts": round(row["finished_s"] * _US, 3)}
 
 
-def numbered(named: Iterator[Event]) -> list[Event]:
+def numbered(named: Iterator[TraceEvent]) -> list[TraceEvent]:
     """Events with numbers for processes and tracks, as the format wants, and their names."""
     processes: dict[object, int] = {}
     tracks: dict[tuple[object, object], int] = {}
-    found: list[Event] = []
+    found: list[TraceEvent] = []
     for event in named:
         pid = processes.setdefault(event["pid"], len(processes) + 1)
         tid = tracks.setdefault((event["pid"], event["tid"]), len(tracks) + 1)
         found.append({**event, "pid": pid, "tid": tid})
     places = [("process_name", pid, 0, name) for name, pid in processes.items()]
     places += [("thread_name", processes[it], tid, name) for (it, name), tid in tracks.items()]
-    names: list[Event] = [
+    names: list[TraceEvent] = [
         {"ph": "M", "name": kind, "pid": pid, "tid": tid, "args": {"name": name}}
         for kind, pid, tid, name in places
     ]

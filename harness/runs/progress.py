@@ -9,17 +9,17 @@ from rich.console import Console
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
+    Progress,
     TextColumn,
     TimeElapsedColumn,
     TimeRemainingColumn,
 )
-from rich.progress import Progress as RichProgress
 
 EVERY_S = 10.0
 """Between two lines where the output is no terminal."""
 
 
-class Progress:
+class CellProgress:
     """Context manager over so many cells."""
 
     def __init__(self, cells: int) -> None:
@@ -29,7 +29,7 @@ class Progress:
         self._over = Event()
         console = Console(stderr=True)
         self._is_plain = not console.is_terminal
-        self._bar = RichProgress(
+        self._bar = Progress(
             TextColumn("{task.description}"),
             BarColumn(),
             MofNCompleteColumn(),
@@ -42,7 +42,7 @@ class Progress:
         )
         self._task = self._bar.add_task("", total=cells)
 
-    def __enter__(self) -> "Progress":
+    def __enter__(self) -> "CellProgress":
         """Start drawing."""
         self._bar.start()
         if self._is_plain:

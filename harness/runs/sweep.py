@@ -15,7 +15,7 @@ from harness.runs.cells import Cell, Run
 from harness.runs.composed_cells import Matrix
 from harness.runs.failures import FailedCell, Failure
 from harness.runs.matrix import Place
-from harness.runs.progress import Progress
+from harness.runs.progress import CellProgress
 from harness.runs.provenance import git_state
 from harness.runs.record import RecordError, is_finished, write_run
 
@@ -23,7 +23,7 @@ Settle = Callable[[Cell, Run | Failure], None]
 """Called by a cluster with each cell and what it gave, in the order in which cells end."""
 
 
-class Cluster(Protocol):
+class CellExecutor(Protocol):
     """Where cells run."""
 
     def run(self, cells: Iterator[Cell], settle: Settle, *, samples: Sequence[Cell]) -> None:
@@ -50,7 +50,7 @@ class Sweep:
         last = failures.last_line(self.failed, cells=len(self.places), folder=self.folder)
         return [*failures.sentences(self.failed), last]
 
-    def run(self, matrix: Matrix, cluster: Cluster, progress: Progress) -> None:
+    def run(self, matrix: Matrix, cluster: CellExecutor, progress: CellProgress) -> None:
         """Run what is missing.
 
         Raises, before anything runs, the error of a cell that cannot be built, or ValueError where
@@ -68,7 +68,7 @@ class Sweep:
         )
 
     def _missing(
-        self, cells: Iterator[tuple[Place, Cell | Failure | None]], progress: Progress
+        self, cells: Iterator[tuple[Place, Cell | Failure | None]], progress: CellProgress
     ) -> Iterator[Cell]:
         """Cells whose run is not there, each run once."""
         for place, cell in cells:
@@ -86,7 +86,7 @@ class Sweep:
                 else:
                     yield cell
 
-    def _settle(self, cell: Cell, gave: Run | Failure, progress: Progress) -> None:
+    def _settle(self, cell: Cell, gave: Run | Failure, progress: CellProgress) -> None:
         """Keep what a cell gave. Raises RecordError."""
         run = cell.folder.name
         if isinstance(gave, Run):

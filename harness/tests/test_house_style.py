@@ -135,6 +135,27 @@ def test_no_function_is_long() -> None:
     assert not found, "\n".join(found)
 
 
+def _types_of(path: Path) -> Iterator[tuple[str, str]]:
+    """Public classes and aliases of types of a file, each with what it is."""
+    for node in tree(path).body:
+        if isinstance(node, ast.ClassDef):
+            yield node.name, f"the class of {relative(path)}"
+        elif isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None:
+            target = node.targets[0] if isinstance(node, ast.Assign) else node.target
+            yield ast.unparse(target), ast.unparse(node.value)
+
+
+def test_a_name_of_a_class_has_one_meaning() -> None:
+    """An alias of a type may stand in several files if it is the same in all."""
+    meanings: dict[str, set[str]] = {}
+    for path in python_files():
+        for name, meaning in [] if is_test(path) else _types_of(path):
+            if re.fullmatch(r"[A-Z]\w*[a-z]\w*", name):
+                meanings.setdefault(name, set()).add(meaning)
+    found = [f"{name}: {', '.join(sorted(of))}" for name, of in meanings.items() if len(of) > 1]
+    assert not found, "\n".join(found)
+
+
 def _targets(node: object) -> Iterator[str]:
     if isinstance(node, DictConfig):
         for key in node:

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 
 from harness import api, reproduce
 from harness.__main__ import main
-from harness.claims.effects import Cells, Effect, Kind, absolute, ratio
+from harness.claims.effects import Cells, Effect, EffectKind, absolute, ratio
 from harness.claims.paper import Fact, FigureSpec, Paper
 from harness.runs import published
 from harness.runs.cell_lists import write_cells
@@ -141,7 +141,7 @@ def with_facts(name: str = "p") -> Paper:
 
     paper = made_up()
     here = Fact(says="one GPU", paper=2.0, unit=" s", measure=seconds, scenarios=(SCENARIO,))
-    one = Effect(Kind.ABSOLUTE, pd.DataFrame({"all": [1.0]}))
+    one = Effect(EffectKind.ABSOLUTE, pd.DataFrame({"all": [1.0]}))
     there = replace(here, says="elsewhere", measure=lambda cells: one, scenarios=("routing",))
     paper.facts = (here, there)
     return paper

@@ -24,9 +24,9 @@ ROOMS: dict[str, set[str]] = {
     CONFIG: set(),
     "harness.interface": set(),
     "harness.costs": {"harness.interface"},
-    "harness.predictors": {"harness.interface", "harness.costs"},
+    "harness.workloads": {"harness.interface", "harness.costs"},
     # The tables of lengths are what a length predictor samples from.
-    "harness.workloads": {"harness.interface", "harness.costs", "harness.predictors.ecdf"},
+    "harness.predictors": {"harness.interface", "harness.workloads.ecdf"},
     "harness.engines": {"harness.interface", "harness.costs", "harness.workloads"},
     "harness.engines.simulator": {
         "harness.interface",
@@ -42,77 +42,50 @@ ROOMS: dict[str, set[str]] = {
         "harness.engines",
         "harness.engines.simulator",
     },
-    "harness.runs": {
-        "harness.interface",
-        "harness.costs",
-        "harness.predictors",
-        "harness.workloads",
-        "harness.engines",
-        "harness.engines.simulator",
-        "harness.engines.vllm",
-        "harness.planning.application_history",
-        "harness.planning.forecast",
-        "harness.planning.solo",
-    },
-    # Beside what was run: the facts of models.
-    "harness.claims": {"harness.runs", "harness.costs.model_facts"},
     # The compiled kernel and the arrays it works on; no loop and no event of the simulator.
     "harness.planning": {
         "harness.interface",
         "harness.costs",
-        "harness.predictors.ecdf",
+        "harness.workloads.ecdf",
         "harness.engines.state",
         "harness.engines.simulator.kernel",
         "harness.engines.simulator.compiled_groups",
         "harness.engines.simulator.rules",
         "harness.engines.simulator.told_keys",
     },
+    # The engines of a run, its predictor and its policies are built from a configuration's names.
+    "harness.runs": {
+        "harness.interface",
+        "harness.costs",
+        "harness.workloads",
+        "harness.engines",
+        "harness.planning.application_history",
+        "harness.planning.forecast",
+        "harness.planning.solo",
+    },
+    "harness.claims": {"harness.runs"},
     "baselines": {"harness.interface", "harness.planning"},
     "systems": {"harness.interface", "harness.planning"},
     # What a paper claims, and figures of one run that no summary has, lie beside its policies.
-    "systems.*.measures": {"harness.runs"},
-    # Effects and facts of claims, where a paper has too many for one file.
-    "systems.*.effects": {"harness.claims", "harness.runs", "systems.*.measures"},
-    "systems.*.facts": {
-        "harness.claims",
-        "harness.runs",
-        "systems.*.effects",
-        "systems.*.measures",
-    },
-    "systems.*.claims": {
-        "harness.claims",
-        "harness.runs",
-        "harness.costs.model_facts",
-        "systems.*.effects",
-        "systems.*.facts",
-        "systems.*.measures",
-    },
+    "systems.*.claims": {"harness.claims", "harness.runs"},
     "plots": {
         "harness.claims",
         "harness.workloads.lengths",
         "harness.runs",
         "harness.costs.model_facts",
         "systems.*.claims",
-        "systems.*.effects",
-        "systems.*.measures",
     },
 }
 """Room -> rooms, or modules, that it may import besides itself and `harness.config`."""
 
 OF_A_PAPER = re.compile(r"systems\.\w+\.(claims|effects|facts|measures)$")
+COMMANDS = re.compile(r"harness\.(run|compare|league|rank|results|reproduce|why|__main__)$")
 
-TOP = {
-    "harness.api",
-    "harness.compare",
-    "harness.rank",
-    "harness.report",
-    "harness.reproduce",
-    "harness.results",
-    "harness.run",
-    "harness.tools",
-    "harness.why",
-}
+TOP = {"harness.api", "harness.commands", "harness.report", TOOLS}
 """Rooms that may import anything: why to believe a result, and what a person sees of it."""
+
+MOST_ROOMS, MOST_ARROWS = 23, 80
+"""An arrow: a room imports another one, `harness.config` counted as well."""
 
 MECHANISM_AND_PLOTS = [path for path in python_files() if not is_test(path)]
 
@@ -124,8 +97,10 @@ def is_in(module: str, place: str) -> bool:
 
 def room_of(module: str) -> str | None:
     """The innermost room that a module lies in; None for one that has no place yet."""
-    if found := OF_A_PAPER.match(module):
-        return f"systems.*.{found[1]}"
+    if OF_A_PAPER.match(module):
+        return "systems.*.claims"
+    if COMMANDS.match(module):
+        return "harness.commands"
     return max((room for room in ROOMS.keys() | TOP if is_in(module, room)), key=len, default=None)
 
 
@@ -158,10 +133,21 @@ def test_a_room_imports_only_what_stands_below_it() -> None:
     assert not found, "\n".join(found)
 
 
+def test_rooms_and_arrows_between_them_are_few() -> None:
+    arrows = {
+        (room, target)
+        for path in MECHANISM_AND_PLOTS
+        for module in own_imports(path)
+        if (room := room_of(module_of(path))) and (target := room_of(module)) not in (room, None)
+    }
+    assert len(ROOMS | dict.fromkeys(TOP)) <= MOST_ROOMS
+    assert len(arrows) <= MOST_ARROWS, sorted(map(str, arrows))
+
+
 @pytest.mark.parametrize(
     ("room", "module", "answer"),
     [
-        ("harness.workloads", "harness.predictors.ecdf", True),
+        ("harness.workloads", "harness.workloads.ecdf", True),
         ("harness.workloads", "harness.predictors.oracle", False),
         ("harness.planning", "harness.engines.simulator.kernel.loop", True),
         ("harness.planning", "harness.engines.simulator.loop", False),
@@ -175,7 +161,9 @@ def test_a_room_imports_only_what_stands_below_it() -> None:
         ("harness.claims", "plots.style", False),
         ("systems", "harness.claims.effects", False),
         ("systems.*.claims", "harness.claims.effects", True),
-        ("systems.*.claims", "systems.ssjf", False),
+        ("systems.*.claims", "systems.ssjf.effects", True),
+        ("systems.*.claims", "systems.ssjf.policy", False),
+        ("plots", "harness.run", False),
     ],
 )
 def test_floors_are_as_told(room: str, module: str, answer: bool) -> None:
@@ -194,8 +182,9 @@ def test_nothing_imports_the_tools() -> None:
 
 
 def test_no_file_imports_itself_through_others() -> None:
+    """For types alone or not."""
     files = {module_of(path): path for path in MECHANISM_AND_PLOTS}
-    graph = {name: own_imports(path, for_types=False) - {name} for name, path in files.items()}
+    graph = {name: own_imports(path) - {name} for name, path in files.items()}
     circle: list[str] = []
     try:
         TopologicalSorter(graph).prepare()

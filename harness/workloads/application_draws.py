@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from harness.workloads.applications import Kind, UnitRun
+from harness.workloads.applications import ApplicationKind, UnitCalls
 from harness.workloads.settings import require_between, require_keys, require_positive
 from harness.workloads.workload import Floats, Ints
 
@@ -92,11 +92,11 @@ class DeadlineService:
         require_positive(f"{where}.divided_by", **divided_by)
         return cls(**given)
 
-    def seconds(self, kind: Kind) -> float:
+    def seconds(self, kind: ApplicationKind) -> float:
         """Of a kind."""
         longest_s = max(sum(map(self._unit_s, chain(*run))) for run in kind.past())
         return self.share * longest_s / self.divided_by.get(kind.name, 1.0)
 
-    def _unit_s(self, unit: UnitRun) -> float:
+    def _unit_s(self, unit: UnitCalls) -> float:
         tokens_s = sum(unit.prompt_tokens) * self.prompt_token_s
         return tokens_s + sum(unit.output_tokens) * self.output_token_s + sum(unit.external_s)

@@ -15,7 +15,13 @@ from harness.interface.entities import ResourceId, Service, ServiceId, Work
 from harness.interface.graph import Edges
 from harness.interface.policies import CostModel
 from harness.workloads.application_draws import DeadlineService, KindDraw
-from harness.workloads.applications import Application, Kind, Run, UnitRun, stored_application
+from harness.workloads.applications import (
+    ApplicationKind,
+    AppRun,
+    DeclaredKind,
+    UnitCalls,
+    stored_application,
+)
 from harness.workloads.arrivals import Arrivals, ClosedLoop
 from harness.workloads.call_ids import with_apps
 from harness.workloads.settings import require_between, require_keys, require_positive
@@ -62,7 +68,7 @@ class ApplicationMix:
         *,
         applications: int,
         mix: Mapping[str, float],
-        declared: Sequence[Application],
+        declared: Sequence[DeclaredKind],
         services: Mapping[str, str],
         arrivals: Arrivals,
         deadline_scales: Sequence[float],
@@ -125,7 +131,7 @@ class ApplicationMix:
         return self._built(kind, [run for _, run in past], nothing, nothing + np.nan, seed=0)
 
     def _built(
-        self, kind: Ints, runs: Sequence[Run], arrival_s: Floats, deadline_s: Floats, seed: int
+        self, kind: Ints, runs: Sequence[AppRun], arrival_s: Floats, deadline_s: Floats, seed: int
     ) -> Workload:
         calls = _Calls(runs, self._services.places, self._backends)
         of = calls.columns
@@ -191,11 +197,11 @@ class ApplicationMix:
             grows=True,
         )
 
-    def _alone_s(self, kind: Kind) -> float:
+    def _alone_s(self, kind: ApplicationKind) -> float:
         """Mean seconds of the known runs of a kind, each alone and with KV for all of its calls."""
         return float(np.mean([sum(map(self._step_s, run)) for run in kind.past()]))
 
-    def _step_s(self, step: Sequence[UnitRun]) -> float:
+    def _step_s(self, step: Sequence[UnitCalls]) -> float:
         """Seconds of units that start together: the calls of a service are one batch."""
         batches: dict[str, list[tuple[int, int]]] = {}
         longest_s = max((s for unit in step for s in unit.external_s), default=0.0)
@@ -219,7 +225,7 @@ def _refuse_clients(arrivals: Arrivals) -> None:
         )
 
 
-def _kinds(mix: Mapping[str, float], declared: Sequence[Application]) -> list[Kind]:
+def _kinds(mix: Mapping[str, float], declared: Sequence[DeclaredKind]) -> list[ApplicationKind]:
     """Those with a weight, declared or stored. Raises ValueError for unknown ones and no weight."""
     require_between("workload.mix", 0, 1e9, **mix)
     if not any(mix.values()):
@@ -284,7 +290,7 @@ class _Services:
 
     def __init__(
         self,
-        kinds: Sequence[Kind],
+        kinds: Sequence[ApplicationKind],
         model_of: Mapping[str, str],
         context_tokens: int | None,
         max_output_tokens: int,
@@ -356,7 +362,7 @@ class _Calls:
     """Calls of all applications; those of a step wait for all of the step before it."""
 
     def __init__(
-        self, runs: Sequence[Run], places: Mapping[str, int], backends: Sequence[Backend]
+        self, runs: Sequence[AppRun], places: Mapping[str, int], backends: Sequence[Backend]
     ) -> None:
         self._places, self._instances = places, 0
         self._backends = {backend.name: number for number, backend in enumerate(backends)}
@@ -381,7 +387,7 @@ class _Calls:
         # Prompts are whole from the start.
         self.edges = Edges(parent, child, np.zeros(len(parent), np.bool_))
 
-    def _of_unit(self, unit: UnitRun, app: int) -> Iterator[_Call]:
+    def _of_unit(self, unit: UnitCalls, app: int) -> Iterator[_Call]:
         count = len(unit.external_s) or len(unit.prompt_tokens)
         number, instance = self.units.setdefault(unit.unit, len(self.units)), self._instances
         self._instances += 1

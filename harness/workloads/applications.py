@@ -2,7 +2,7 @@
 
 A kind of application is declared in Python, or as a node of a scenario with the same names:
 
-    Application(
+    DeclaredKind(
         name="code generation",
         first="write",
         units=[
@@ -30,9 +30,9 @@ import numpy as np
 from pydantic import Field
 
 from harness.config import inputs
+from harness.config.names import unknown_name
 from harness.config.paths import PROFILES
 from harness.config.schema import Schema, Seconds, Share, Tokens, read_json
-from harness.costs.model_facts import unknown_name
 from harness.workloads.settings import require_between
 
 END = "end"
@@ -48,7 +48,7 @@ _NO_BRANCH: Mapping[str, float] = {END: 1.0}
 
 
 @dataclass(frozen=True, slots=True)
-class UnitRun:
+class UnitCalls:
     """Calls of one run of a unit, which start together: of a service, or outside any LLM."""
 
     unit: str
@@ -59,7 +59,7 @@ class UnitRun:
     backend: str = ""
 
 
-Run = Sequence[Sequence[UnitRun]]
+AppRun = Sequence[Sequence[UnitCalls]]
 """Steps, one after the other; all units of a step start when the step before it is done."""
 
 
@@ -73,7 +73,7 @@ class Distribution(Protocol):
 Samples = Sequence[float] | Distribution
 
 
-class Kind(Protocol):
+class ApplicationKind(Protocol):
     """Runs of one kind of application."""
 
     name: str
@@ -87,10 +87,10 @@ class Kind(Protocol):
     def has_outside(self) -> bool:
         """Whether some unit runs outside any LLM."""
 
-    def past(self) -> Sequence[Run]:
+    def past(self) -> Sequence[AppRun]:
         """Runs that are known before any is served."""
 
-    def draw(self, rng: np.random.Generator) -> Run:
+    def draw(self, rng: np.random.Generator) -> AppRun:
         """A run to serve; it is not one of those of `past`."""
 
 
@@ -126,17 +126,17 @@ class Unit:
         if not np.isclose(sum(self.then.values()), 1.0) or min(self.then.values()) < 0:
             raise ValueError(f"unit {self.name!r} goes on by {dict(self.then)}, not shares of 1")
 
-    def run(self, rng: np.random.Generator) -> UnitRun:
+    def run(self, rng: np.random.Generator) -> UnitCalls:
         """Draw one run of it."""
         count = int(_drawn(self.calls, 1, rng)[0])
         if not self.service:
             seconds = tuple(_drawn(self.seconds, count, rng).tolist())
-            return UnitRun(self.name, external_s=seconds, backend=self.backend)
+            return UnitCalls(self.name, external_s=seconds, backend=self.backend)
         prompts, outputs = (
             tuple(np.rint(_drawn(samples, count, rng)).astype(int).tolist())
             for samples in (self.prompt_tokens, self.output_tokens)
         )
-        return UnitRun(self.name, self.service, prompts, outputs)
+        return UnitCalls(self.name, self.service, prompts, outputs)
 
 
 def _require_samples(unit: str, name: str, samples: Samples, least: int) -> None:
@@ -153,7 +153,7 @@ def _drawn(samples: Samples, count: int, rng: np.random.Generator) -> Any:
     return np.asarray(samples.sample(count, rng), np.float64)
 
 
-class Application:
+class DeclaredKind:
     """A kind of application that is declared as a graph of units, which begins at `first`."""
 
     def __init__(self, *, name: str, first: str, units: Sequence[Unit]) -> None:
@@ -187,13 +187,13 @@ class Application:
                 f"{MOST_UNITS:g} are allowed"
             )
 
-    def past(self) -> Sequence[Run]:
-        """As `Kind`."""
+    def past(self) -> Sequence[AppRun]:
+        """As `ApplicationKind`."""
         rng = np.random.default_rng(30)
         return [self.draw(rng) for _ in range(PROFILED_RUNS)]
 
-    def draw(self, rng: np.random.Generator) -> Run:
-        """As `Kind`."""
+    def draw(self, rng: np.random.Generator) -> AppRun:
+        """As `ApplicationKind`."""
         run, name = [], self._first
         while name != END:
             unit = self._units[name]
@@ -206,10 +206,10 @@ def _possible(unit: Unit) -> set[str]:
     return {name for name, share in unit.then.items() if share > 0}
 
 
-class Recorded:
+class RecordedKind:
     """A kind of application of which runs were recorded: every second one is known before."""
 
-    def __init__(self, name: str, runs: Sequence[Run], files: Mapping[str, str]) -> None:
+    def __init__(self, name: str, runs: Sequence[AppRun], files: Mapping[str, str]) -> None:
         if len(runs) < 2:
             raise ValueError(f"application {name!r} has {len(runs)} recorded runs, of at least 2")
         self.name, self.files = name, files
@@ -218,12 +218,12 @@ class Recorded:
         self.services = frozenset(unit.service for unit in units if unit.service)
         self.has_outside = any(not unit.service for unit in units)
 
-    def past(self) -> Sequence[Run]:
-        """As `Kind`."""
+    def past(self) -> Sequence[AppRun]:
+        """As `ApplicationKind`."""
         return self._past
 
-    def draw(self, rng: np.random.Generator) -> Run:
-        """As `Kind`."""
+    def draw(self, rng: np.random.Generator) -> AppRun:
+        """As `ApplicationKind`."""
         return self._served[int(rng.integers(len(self._served)))]
 
 
@@ -266,7 +266,7 @@ class _Graph(Schema):
 
 
 @cache
-def stored_application(name: str) -> Kind:
+def stored_application(name: str) -> ApplicationKind:
     """A kind of application from its file. ValueError, with the closest names, if unknown."""
     known = {path.stem: path for path in TABLES.glob("*.json")}
     if name not in known:
@@ -275,18 +275,18 @@ def stored_application(name: str) -> Kind:
     if "first" in inputs.read_json(path):
         graph = read_json(path, _Graph)
         units = [Unit(**unit.model_dump()) for unit in graph.units]
-        made = Application(name=name, first=graph.first, units=units)
+        made = DeclaredKind(name=name, first=graph.first, units=units)
         made.files = inputs.digests([path])
         return made
     table = read_json(path, _Runs)
     runs = [[list(_unit_runs(step, table.units)) for step in run] for run in table.runs]
-    return Recorded(name, runs, inputs.digests([path]))
+    return RecordedKind(name, runs, inputs.digests([path]))
 
 
-def _unit_runs(step: Sequence[Any], units: Sequence[_RecordedUnit]) -> Iterator[UnitRun]:
+def _unit_runs(step: Sequence[Any], units: Sequence[_RecordedUnit]) -> Iterator[UnitCalls]:
     for place, *calls in step:
         unit = units[place]
         if len(calls) == 1:
-            yield UnitRun(unit.name, external_s=calls[0], backend=unit.backend)
+            yield UnitCalls(unit.name, external_s=calls[0], backend=unit.backend)
         else:
-            yield UnitRun(unit.name, LLM, *calls)
+            yield UnitCalls(unit.name, LLM, *calls)

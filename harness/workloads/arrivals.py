@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
 from harness.config import inputs
+from harness.config.names import unknown_name
 from harness.config.paths import PROFILES
 from harness.config.ranges_of_units import MOST_SECONDS
 from harness.config.schema import NotNegative, Schema, read_json
-from harness.costs.model_facts import unknown_name
 from harness.workloads.settings import BURSTINESS, require_between, require_positive
 
 Floats = NDArray[np.float64]

@@ -10,7 +10,7 @@ import numpy as np
 
 from harness.costs.model_facts import ModelFacts, model_facts
 from harness.interface.graph import Edges
-from harness.predictors.ecdf import length_files, load_lengths
+from harness.workloads.ecdf import length_files, load_lengths
 from harness.workloads.settings import require_positive, require_start
 from harness.workloads.workload import Ints, Workload, services_of
 

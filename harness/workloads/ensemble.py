@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from harness.costs.model_facts import model_facts
-from harness.predictors.ecdf import length_files, load_lengths, output_lengths
+from harness.workloads.ecdf import length_files, load_lengths, output_lengths
 from harness.workloads.prompts import PromptSource
 from harness.workloads.settings import require_positive, require_start
 from harness.workloads.workload import Workload, services_of

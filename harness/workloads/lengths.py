@@ -13,10 +13,10 @@ from numpy.typing import ArrayLike, NDArray
 from pydantic import Field
 
 from harness.config import inputs
+from harness.config.names import unknown_name
 from harness.config.paths import PROFILES
 from harness.config.schema import Count, NotNegative, Schema, Share, Tokens, read_json
-from harness.costs.model_facts import unknown_name
-from harness.predictors.ecdf import Ecdf, length_files, load_lengths
+from harness.workloads.ecdf import Ecdf, length_files, load_lengths
 from harness.workloads.settings import SIGMA, require_between, require_positive
 
 Ints = NDArray[np.int64]

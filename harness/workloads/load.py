@@ -4,8 +4,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from harness.config import inputs
+from harness.config.names import unknown_name
 from harness.config.paths import PROFILES
-from harness.costs.model_facts import unknown_name
 from harness.workloads.arrivals import Arrivals, Floats, Generator
 from harness.workloads.settings import require_positive
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from harness.config import inputs
 from harness.config.hub import Pinned, pinned
 from harness.config.paths import PROFILES
-from harness.predictors.ecdf import length_files, load_lengths
+from harness.workloads.ecdf import length_files, load_lengths
 from harness.workloads.row_files import read_rows
 
 Ints = NDArray[np.int64]
@@ -28,7 +28,7 @@ TEXT_COLUMNS = ("prompt", "instruction", "input")
 
 
 @dataclass(frozen=True, slots=True)
-class Prompts:
+class PromptLengths:
     """Prompt lengths in tokens, and the sha256 of what they come from."""
 
     tokens: Ints
@@ -69,11 +69,11 @@ class PromptSource:
         if self._rows is not None:
             refuse_fewer(self._source, self._rows, count)
 
-    def draw(self, count: int, rng: np.random.Generator) -> Prompts:
+    def draw(self, count: int, rng: np.random.Generator) -> PromptLengths:
         """`count` prompt lengths: sampled from the profile, or distinct rows of the dataset."""
         if self._source == "profile":
             tokens = load_lengths(self._profile).sample(count, rng)
-            return Prompts(tokens, dict(self.files))
+            return PromptLengths(tokens, dict(self.files))
         if self._source == "hub":
             asked = pinned("workload.hub_dataset", self._hub_dataset)
             name, rows = self._hub_dataset, _read_hub(asked, self._hub_split)
@@ -82,7 +82,7 @@ class PromptSource:
         tokens = token_counts(name, rows)
         refuse_fewer(name, len(tokens), count)
         digest = hashlib.sha256(np.ascontiguousarray(tokens).tobytes()).hexdigest()
-        return Prompts(rng.permutation(tokens)[:count], {name: digest, **self.files})
+        return PromptLengths(rng.permutation(tokens)[:count], {name: digest, **self.files})
 
 
 def _read_hub(dataset: Pinned, split: str) -> pd.DataFrame:

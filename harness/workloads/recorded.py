@@ -38,7 +38,7 @@ from harness.workloads.trace_sessions import accumulated, in_sessions, whole_ses
 from harness.workloads.trace_values import in_digits
 from harness.workloads.workload import Floats, Ints, Workload, services_of
 
-KvRoom = Callable[[str], tuple[int, int]]
+KvBlocksOf = Callable[[str], tuple[int, int]]
 _NO_INTS = np.zeros(0, np.int64)
 BUSIEST = "busiest"
 _CHOICES = {
@@ -106,7 +106,7 @@ class Trace:
         from_first: bool,
         requests_from: str,
         starts_s: float,
-        kv_room: KvRoom | None = None,
+        kv_room: KvBlocksOf | None = None,
     ) -> None:
         self._starts_s, self._kv_room = require_start(starts_s), kv_room
         numbers = {"requests": requests, "max_output_tokens": max_output_tokens}

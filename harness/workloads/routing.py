@@ -6,7 +6,7 @@ import numpy as np
 from scipy.optimize import brentq
 
 from harness.costs.model_facts import ModelFacts, model_facts
-from harness.predictors.ecdf import length_files, load_lengths, output_lengths
+from harness.workloads.ecdf import length_files, load_lengths, output_lengths
 from harness.workloads.settings import require_positive, require_start
 from harness.workloads.workload import Floats, Ints, Workload, services_of
 

@@ -34,12 +34,12 @@ from harness.workloads.trace_formats import (
     BATCH_SIZE,
     FORMATS,
     HASH_TOKENS,
-    Format,
+    TraceFormat,
     format_by,
     format_of,
 )
 from harness.workloads.trace_sessions import turns
-from harness.workloads.trace_times import DATE, PER_S, Times, read_times
+from harness.workloads.trace_times import DATE, PER_S, TraceTimes, read_times
 from harness.workloads.trace_values import numbers, refuse, tokens
 from harness.workloads.workload import Ints
 
@@ -111,7 +111,7 @@ def _note(rows: pd.DataFrame, said: str) -> None:
     rows.attrs[NOTES] = (*rows.attrs.get(NOTES, ()), said)
 
 
-def _answered(path: Path, kind: Format, rows: pd.DataFrame) -> pd.DataFrame:
+def _answered(path: Path, kind: TraceFormat, rows: pd.DataFrame) -> pd.DataFrame:
     """Rows of requests that were answered. Raises ValueError for none, and for rows of several."""
     if BATCH_SIZE in kind.unused and BATCH_SIZE in rows:
         more = (rows[BATCH_SIZE] != 1).to_numpy()
@@ -127,7 +127,7 @@ def _answered(path: Path, kind: Format, rows: pd.DataFrame) -> pd.DataFrame:
     return answered
 
 
-def _with_output(path: Path, kind: Format, rows: pd.DataFrame, no_output: str) -> pd.DataFrame:
+def _with_output(path: Path, kind: TraceFormat, rows: pd.DataFrame, no_output: str) -> pd.DataFrame:
     """Rows that have output tokens; of sessions those that have them in every turn."""
     column = kind.columns[OUTPUT_TOKENS]
     if no_output == "refuse" or column not in rows:
@@ -149,7 +149,7 @@ def _with_output(path: Path, kind: Format, rows: pd.DataFrame, no_output: str) -
 
 
 def _add_times(
-    path: Path, kind: Format, out: pd.DataFrame, found: Mapping[str, "pd.Series[Any]"]
+    path: Path, kind: TraceFormat, out: pd.DataFrame, found: Mapping[str, "pd.Series[Any]"]
 ) -> None:
     """Seconds of arrivals, ascending, and of delays, with tokens of a hash's block."""
     block = _block(path, kind, out, found)
@@ -181,7 +181,11 @@ def _add_times(
 
 
 def _ascending(
-    path: Path, kind: Format, times: Times, given: "pd.Series[Any]", own: "np.ndarray[Any, Any]"
+    path: Path,
+    kind: TraceFormat,
+    times: TraceTimes,
+    given: "pd.Series[Any]",
+    own: "np.ndarray[Any, Any]",
 ) -> "pd.Series[float]":
     """The times, refused where one is before that of the row ahead."""
     arrival_s = times.seconds.astype(float)
@@ -195,7 +199,7 @@ def _ascending(
 
 
 def _block(
-    path: Path, kind: Format, out: pd.DataFrame, found: Mapping[str, "pd.Series[Any]"]
+    path: Path, kind: TraceFormat, out: pd.DataFrame, found: Mapping[str, "pd.Series[Any]"]
 ) -> int:
     """Tokens of a block that has a hash, as prompts and their hashes agree, and a note of it.
 
@@ -289,7 +293,7 @@ def _check_deadlines(path: Path, out: pd.DataFrame) -> None:
         refuse(path, out["deadline_s"], late, "deadline_s", "is no later than the arrival")
 
 
-def _refuse_twice(path: Path, kind: Format, rows: pd.DataFrame) -> None:
+def _refuse_twice(path: Path, kind: TraceFormat, rows: pd.DataFrame) -> None:
     """Refuse a row with the id of an earlier one, unless rows are turns of sessions."""
     if kind.columns.get(SESSION, "") in rows:
         return

@@ -37,7 +37,7 @@ _SHOWN = 12
 
 
 @dataclass(frozen=True, slots=True)
-class Format:
+class TraceFormat:
     """A kind of trace: its column for each of ours, and what its times are.
 
     `unit` is that of its times, stated by their column's name or where `is_stated` says so; of
@@ -101,15 +101,15 @@ TRACELAB = {
 }
 
 FORMATS = (
-    Format("own", {name: name for name in OWN}, unused=frozenset(IDS), delay_unit="s"),
-    Format(  # github.com/Azure/AzurePublicDataset: AzureLLMInferenceTrace_*.csv of 2023 to 2025
+    TraceFormat("own", {name: name for name in OWN}, unused=frozenset(IDS), delay_unit="s"),
+    TraceFormat(  # github.com/Azure/AzurePublicDataset: AzureLLMInferenceTrace_*.csv, 2023 to 2025
         "Azure LLM",
         {ARRIVAL: "TIMESTAMP", PROMPT_TOKENS: "ContextTokens", OUTPUT_TOKENS: "GeneratedTokens"},
         unit=DATE,
         first=True,
         unused=frozenset(["NumImages"]),
     ),
-    Format(  # github.com/kvcache-ai/Mooncake: *_trace.jsonl, milliseconds
+    TraceFormat(  # github.com/kvcache-ai/Mooncake: *_trace.jsonl, milliseconds
         "Mooncake",
         {
             ARRIVAL: "timestamp",
@@ -119,7 +119,7 @@ FORMATS = (
         },
         unit="ms",
     ),
-    Format(  # github.com/alibaba-edu/qwen-bailian-usagetraces-anon: qwen_trace*.jsonl, seconds
+    TraceFormat(  # github.com/alibaba-edu/qwen-bailian-usagetraces-anon: qwen_trace*.jsonl, seconds
         "Qwen-Bailian",
         {
             ARRIVAL: "timestamp",
@@ -132,7 +132,7 @@ FORMATS = (
         hash_tokens=16,
         heads_hashed=True,
     ),
-    Format(  # github.com/ai-dynamo/aiperf, docs/benchmark-modes/trace-replay.md: milliseconds
+    TraceFormat(  # github.com/ai-dynamo/aiperf, docs/benchmark-modes/trace-replay.md: milliseconds
         "AIPerf sessions",
         {
             ARRIVAL: "timestamp",
@@ -144,7 +144,7 @@ FORMATS = (
         unit="ms",
         marks=frozenset(["session_id"]),
     ),
-    Format(  # github.com/uw-syfi/TraceLab: what its csv_export writes; milliseconds
+    TraceFormat(  # github.com/uw-syfi/TraceLab: what its csv_export writes; milliseconds
         "TraceLab",
         {**TRACELAB, ARRIVAL: "arrival_time"},
         unit="ms",
@@ -153,7 +153,7 @@ FORMATS = (
         reads=tracelab_rounds,
         delay_unit="ms",
     ),
-    Format(  # the same after its contexts are resolved
+    TraceFormat(  # the same after its contexts are resolved
         "TraceLab, canonical",
         {**TRACELAB, ARRIVAL: "arrival_time_ms"},
         unused=frozenset(["request_id", "session_id"]),
@@ -161,13 +161,13 @@ FORMATS = (
         reads=tracelab_rounds,
         delay_unit="ms",
     ),
-    Format(  # requests of the same tools that are of no session; milliseconds
+    TraceFormat(  # requests of the same tools that are of no session; milliseconds
         "TraceLab, single requests",
         {ARRIVAL: "arrival_time", PROMPT_TOKENS: "input_len", OUTPUT_TOKENS: "output_len"},
         unit="ms",
         unused=frozenset(IDS),
     ),
-    Format(  # github.com/inference-sim/inference-sim, sim/workload/tracev2.go: the CSV
+    TraceFormat(  # github.com/inference-sim/inference-sim, sim/workload/tracev2.go: the CSV
         "BLIS",
         {
             ARRIVAL: "arrival_time_us",
@@ -191,26 +191,26 @@ FORMATS = (
         marks=frozenset(["arrival_time_us", "input_tokens", "output_tokens"]),
         reads=blis_records,
     ),
-    Format(  # ShareGPT_V3_unfiltered_cleaned_split.json, as `vllm bench serve` reads it
+    TraceFormat(  # ShareGPT_V3_unfiltered_cleaned_split.json, as `vllm bench serve` reads it
         "ShareGPT",
         {"prompt": "prompt", OUTPUT_TOKENS: OUTPUT_TOKENS},
         unused=frozenset(IDS),
         marks=frozenset(["conversations"]),
         reads=first_rounds,
     ),
-    Format(  # the requests of OpenAI's batch interface, and of `vllm run-batch`
+    TraceFormat(  # the requests of OpenAI's batch interface, and of `vllm run-batch`
         "OpenAI batch",
         {"prompt": "prompt", OUTPUT_TOKENS: OUTPUT_TOKENS},
         unused=frozenset(["custom_id", "method", "url"]),
         marks=frozenset(["body"]),
         reads=batch_bodies,
     ),
-    Format(  # docs.vllm.ai, `vllm bench serve --dataset-name custom`
+    TraceFormat(  # docs.vllm.ai, `vllm bench serve --dataset-name custom`
         "vLLM bench, custom",
         {"prompt": "prompt", OUTPUT_TOKENS: OUTPUT_TOKENS},
         marks=frozenset(["prompt"]),
     ),
-    Format(  # github.com/vllm-project/guidellm: synthetic data and files of prompts
+    TraceFormat(  # github.com/vllm-project/guidellm: synthetic data and files of prompts
         "GuideLLM",
         {
             "prompt": "prompt",
@@ -219,13 +219,13 @@ FORMATS = (
         },
         marks=frozenset(["prompt"]),
     ),
-    Format(  # github.com/ai-dynamo/aiperf: its Mooncake format with texts, milliseconds
+    TraceFormat(  # github.com/ai-dynamo/aiperf: its Mooncake format with texts, milliseconds
         "AIPerf, with texts",
         {ARRIVAL: "timestamp", "prompt": "text_input", OUTPUT_TOKENS: "output_length"},
         unit="ms",
         marks=frozenset(["text_input"]),
     ),
-    Format(  # github.com/microsoft/vidur: data/processed_traces with arrivals
+    TraceFormat(  # github.com/microsoft/vidur: data/processed_traces with arrivals
         "Vidur",
         {
             ARRIVAL: "arrived_at",
@@ -234,18 +234,18 @@ FORMATS = (
         },
         unused=frozenset(["num_total_tokens", "pd_ratio"]),
     ),
-    Format(  # github.com/Mutinifni/splitwise-sim: traces/*.csv
+    TraceFormat(  # github.com/Mutinifni/splitwise-sim: traces/*.csv
         "Splitwise",
         {ARRIVAL: "arrival_timestamp", PROMPT_TOKENS: "prompt_size", OUTPUT_TOKENS: "token_size"},
         unused=frozenset(["request_id", "request_type", "application_id", BATCH_SIZE]),
     ),
-    Format(  # github.com/casys-kaist/LLMServingSim: dataset/*.jsonl
+    TraceFormat(  # github.com/casys-kaist/LLMServingSim: dataset/*.jsonl
         "LLMServingSim",
         {ARRIVAL: "arrival_time_ns", PROMPT_TOKENS: "input_toks", OUTPUT_TOKENS: "output_toks"},
         unit="ns",
         unused=frozenset(["input_tok_ids", "output_tok_ids"]),
     ),
-    Format(  # github.com/HPMLL/BurstGPT: BurstGPT_*.csv; answers of 0 tokens are failures
+    TraceFormat(  # github.com/HPMLL/BurstGPT: BurstGPT_*.csv; answers of 0 tokens are failures
         "BurstGPT",
         {
             ARRIVAL: "Timestamp",
@@ -257,12 +257,12 @@ FORMATS = (
         lists_failed=True,
         unused=frozenset(["Session ID", "Elapsed time", "Total tokens", "Log Type"]),
     ),
-    Format(  # github.com/alibaba/ServeGen: what its save_requests_to_csv writes
+    TraceFormat(  # github.com/alibaba/ServeGen: what its save_requests_to_csv writes
         "ServeGen",
         {ARRIVAL: "timestamp", PROMPT_TOKENS: "input_tokens", OUTPUT_TOKENS: "output_tokens"},
         unused=frozenset(["request_id"]),
     ),
-    Format(  # the same with the times in our column, as its authors' tables are often kept
+    TraceFormat(  # the same with the times in our column, as its authors' tables are often kept
         "tokens in and out",
         {
             ARRIVAL: ARRIVAL,
@@ -272,13 +272,13 @@ FORMATS = (
         },
         unused=frozenset([*IDS, "prompt_blocks_512", "prefix_hit_blocks"]),
     ),
-    Format(  # ServeGen, data/offline/trace_d to _f.jsonl: submitted as one batch
+    TraceFormat(  # ServeGen, data/offline/trace_d to _f.jsonl: submitted as one batch
         "ServeGen, offline",
         {PROMPT_TOKENS: "input_length", OUTPUT_TOKENS: "output_length"},
         unused=frozenset(["request_id", "type", "duration"]),
         at_once=True,
     ),
-    Format(
+    TraceFormat(
         "own, with texts",
         {name: name for name in OWN if name != PROMPT_TOKENS},
         unused=frozenset(IDS),
@@ -287,7 +287,9 @@ FORMATS = (
 )
 
 
-def format_by(columns: Mapping[str, str | int], formats: Sequence[Format] = ()) -> list[Format]:
+def format_by(
+    columns: Mapping[str, str | int], formats: Sequence[TraceFormat] = ()
+) -> list[TraceFormat]:
     """The format that `workload.columns` describes: our names to those of the file.
 
     `unit` is that of the times, `hash_tokens` the tokens of a block that has a hash; where nothing
@@ -315,10 +317,10 @@ def format_by(columns: Mapping[str, str | int], formats: Sequence[Format] = ()) 
             f"workload.columns must have {OUTPUT_TOKENS}, and {PROMPT_TOKENS} or prompt"
         )
     marks = frozenset(named.values())
-    return [Format("given", named, others=True, marks=marks, **said)]  # type: ignore[arg-type]
+    return [TraceFormat("given", named, others=True, marks=marks, **said)]  # type: ignore[arg-type]
 
 
-def format_of(path: Path, rows: pd.DataFrame, formats: Sequence[Format]) -> Format:
+def format_of(path: Path, rows: pd.DataFrame, formats: Sequence[TraceFormat]) -> TraceFormat:
     """The first kind that has all columns that a file needs and understands all that it has.
 
     A file may lack the times of its kind. Raises ValueError with the kind that is nearest.
@@ -350,16 +352,16 @@ def format_of(path: Path, rows: pd.DataFrame, formats: Sequence[Format]) -> Form
     )
 
 
-def _asked(column: str, kind: Format) -> str:
+def _asked(column: str, kind: TraceFormat) -> str:
     """A column that a format does not have, and the one of it that is written alike."""
     alike = get_close_matches(column.lower(), kind.columns.values(), 1, 0.8)
     return f"{column} ({alike[0]}?)" if alike else column
 
 
-def _nearest(there: Sequence[str], formats: Sequence[Format]) -> tuple[Format, list[str]]:
+def _nearest(there: Sequence[str], formats: Sequence[TraceFormat]) -> tuple[TraceFormat, list[str]]:
     """The format whose columns are most like those of a file, and what the file lacks of it."""
 
-    def likeness(kind: Format) -> float:
+    def likeness(kind: TraceFormat) -> float:
         alike = [max(_alike(column, other) for other in there) for column in kind.needed]
         return sum(alike) / len(alike)
 

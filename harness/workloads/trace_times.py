@@ -31,7 +31,7 @@ _IN_NAME = re.compile(r"[_ ](s|ms|us|ns)$")
 
 
 @dataclass(frozen=True, slots=True)
-class Times:
+class TraceTimes:
     """Seconds of a file's clock, and how they were read.
 
     `unit` is one of `UNITS`. Of times since 1970 `is_calendar` holds; of dates the clock begins
@@ -66,7 +66,7 @@ def read_times(
     kind: str,
     is_documented: bool,
     own: NDArray[np.bool_],
-) -> Times:
+) -> TraceTimes:
     """The times of a column as seconds.
 
     `is_stated` says that `unit` is given, and not that of the format `kind`, `is_documented` that
@@ -75,7 +75,7 @@ def read_times(
     """
     if given.dtype.kind == "m":
         seconds = pd.to_timedelta(given).dt.total_seconds()
-        return Times(seconds, "s", is_calendar=False, said="time spans")
+        return TraceTimes(seconds, "s", is_calendar=False, said="time spans")
     if unit == DATE or _are_dates(given):
         return _of_dates(path, given, column)
     found = numbers(path, given, column, least=0.0)
@@ -94,7 +94,7 @@ def read_times(
         taken = _plausible(path, column, arrivals, unit, is_documented)
         as_said = f"{kind} has them" if taken == unit else f"{unit} is implausible"
         said = f"{taken}, as {as_said}"
-    return Times(found / PER_S[taken], taken, is_calendar=by_digits is not None, said=said)
+    return TraceTimes(found / PER_S[taken], taken, is_calendar=by_digits is not None, said=said)
 
 
 _MAPPED = ", beside the other keys of workload.columns if you gave any"
@@ -113,12 +113,12 @@ def _are_dates(given: "pd.Series[Any]") -> bool:
     return isinstance(first, str) and bool(re.match(r"\s*\d{4}-\d{2}-\d{2}([T ]|$)", first))
 
 
-def _of_dates(path: Path, given: "pd.Series[Any]", column: str) -> Times:
+def _of_dates(path: Path, given: "pd.Series[Any]", column: str) -> TraceTimes:
     """Seconds since the first of dates with times of day."""
     dates = pd.to_datetime(given, errors="coerce", utc=True, format="ISO8601")
     why = "is no time; dates are read as 2026-11-28 10:00:00.5, the year first"
     refuse(path, given, dates.isna().to_numpy(), column, why)
-    return Times(_since(dates), DATE, is_calendar=False, said="dates, from the first")
+    return TraceTimes(_since(dates), DATE, is_calendar=False, said="dates, from the first")
 
 
 def _since(dates: "pd.Series[pd.Timestamp]") -> "pd.Series[float]":

@@ -2,8 +2,7 @@
 
 import numpy as np
 
-from harness.claims.judge import Judged
-from harness.claims.paper import Claim
+from harness.claims.paper import Claim, Judged
 from harness.claims.verdicts import Verdict, Word
 from plots import forest, style
 

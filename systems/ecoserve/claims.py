@@ -9,10 +9,10 @@ Averages   the paper prints means over three data sets and three models at the r
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from harness.claims.effects import Effect, Figure, Kind
-from harness.claims.paper import FigureSpec, Paper
+from harness.claims.effects import Effect, EffectKind, Measure
+from harness.claims.paper import FigureSpec, Judged, Paper
 from harness.claims.texts import ours_of
 from systems.ecoserve.effects import (
     CAPACITIES,
@@ -31,7 +31,7 @@ from systems.ecoserve.effects import (
     SHORT_OF_KV,
     VARIANTS,
     VLLM,
-    Setting,
+    DataAndModel,
     against,
     attained,
     attained_by_scale,
@@ -56,11 +56,8 @@ from systems.ecoserve.measures import (
     preemption_share,
 )
 
-if TYPE_CHECKING:
-    from harness.claims.judge import Judged
 
-
-def headline(judged: Mapping[str, "Judged"]) -> str:
+def headline(judged: Mapping[str, Judged]) -> str:
     """Figures 10 and 11: the gains of the judged claims beside what is printed."""
 
     def row(stem: str) -> str:
@@ -313,7 +310,7 @@ FIG1: tuple[tuple[str, str, str, str, float, str], ...] = (
         "Compared to SyncCoupled and SyncFastGen, it increases the throughput by 1.31x and 2x",
     ),
 )
-AT_OPT_13B: Mapping[str, tuple[Setting, ...]] = {
+AT_OPT_13B: Mapping[str, tuple[DataAndModel, ...]] = {
     "jct": (("alpaca", ""),),
     "throughput": (("sharegpt", ""), ("bookcorpus", "")),
 }
@@ -335,7 +332,7 @@ for _stem, _of, _over, _how, _printed, _quote in FIG1:
             of=_of,
             over=_over,
             settings=AT_OPT_13B[_stem],
-            kind=Kind.REDUCTION if _saves else Kind.RATIO,
+            kind=EffectKind.REDUCTION if _saves else EffectKind.RATIO,
             predictor="oracle",
         ),
         _printed,
@@ -367,7 +364,7 @@ for _of in ("srtf_max", "orca", "fastserve"):
         "utilization, forward size, and JCT",
     )
 SHORT = "ShareGPT and BookCorpus"
-ABSOLUTES: tuple[tuple[str, Figure, str, float, str, str, str, str], ...] = (
+ABSOLUTES: tuple[tuple[str, Measure, str, float, str, str, str, str], ...] = (
     (
         *("kv-utilization", KV, "ecoserve_sd", 0.71),
         *(f"KV utilization of SyncDecoupled, {SHORT}", ""),
@@ -421,7 +418,7 @@ GROUP_QUOTE = (
     "of the requests have at least 4 requests. For BookCorpus, 22% of the groups have at least 2 "
     "requests in a batch"
 )
-GROUPS: tuple[tuple[str, str, Figure, float, str], ...] = (
+GROUPS: tuple[tuple[str, str, Measure, float, str], ...] = (
     ("groups-alpaca", "alpaca", partial(groups_of, least=12), 0.20, AT_LEAST_12),
     ("groups-sharegpt", "sharegpt", partial(groups_of, least=12), 0.23, AT_LEAST_12),
     ("requests-alpaca", "alpaca", partial(in_groups_of, least=4), 0.61, AT_LEAST_4),
@@ -617,22 +614,22 @@ for _model, _gains in ATTAINED.items():
 
 # Figure 11: parts of EcoServe against vLLM.
 
-PARTS: tuple[tuple[str, Kind, str, tuple[float, ...], str], ...] = (
+PARTS: tuple[tuple[str, EffectKind, str, tuple[float, ...], str], ...] = (
     (
-        *("jct", Kind.REDUCTION, "mean JCT saved", (0.28, 0.47, 0.54, 0.83)),
+        *("jct", EffectKind.REDUCTION, "mean JCT saved", (0.28, 0.47, 0.54, 0.83)),
         "EcoServe-D, EcoServe-SD, EcoServe-SDO, and EcoServe achieve 28%, 47%, 54%, and 83% lower "
         "JCT than vLLM",
     ),
     (
-        *("tbt", Kind.REDUCTION, "mean TBT saved", (0.27, 0.44, 0.49, 0.70)),
+        *("tbt", EffectKind.REDUCTION, "mean TBT saved", (0.27, 0.44, 0.49, 0.70)),
         "achieve 27%, 44%, 49%, and 70% lower TBT than vLLM",
     ),
     (
-        *("ssr", Kind.RATIO, "share within the SLO", (1.26, 1.42, 1.63, 1.80)),
+        *("ssr", EffectKind.RATIO, "share within the SLO", (1.26, 1.42, 1.63, 1.80)),
         "achieve 26%, 42%, 63%, and 80% higher SSR than vLLM",
     ),
     (
-        *("throughput", Kind.RANGE, "throughput", (1.78, 2.04, 2.21, 2.83)),
+        *("throughput", EffectKind.RANGE, "throughput", (1.78, 2.04, 2.21, 2.83)),
         "achieve 78%, 1.04x, 1.21x, and 1.83x higher throughput than vLLM",
     ),
 )
@@ -646,7 +643,7 @@ for _stem, _kind, _says, _values, _quote in PARTS:
             f"fig11.{_stem}-{_variant}",
             partial(gained, stem=_stem, of=_variant, kind=_kind),
             _printed,
-            unit="%" if _kind is Kind.REDUCTION else "x",
+            unit="%" if _kind is EffectKind.REDUCTION else "x",
             scenarios=(
                 runs_of(OVERLOADED, "")
                 if _is_throughput

@@ -15,8 +15,8 @@ from harness.claims.effects import (
     ALL,
     Cells,
     Effect,
-    Figure,
-    Kind,
+    EffectKind,
+    Measure,
     absolute,
     equal,
     figures,
@@ -59,15 +59,15 @@ LATENCY_TIMES = 2.0
 """Times vLLM's normalized latency at the lowest load: where sustained rates are read. Chosen."""
 LIGHT_LOAD = 0.3
 """At which vLLM's seconds of a prompt and of a token make the SLO. Chosen."""
-KINDS: Mapping[str, Figure] = {"jct": JCT, "tbt": TBT, "throughput": throughput_per_s}
-Setting = tuple[str, str]
+KINDS: Mapping[str, Measure] = {"jct": JCT, "tbt": TBT, "throughput": throughput_per_s}
+DataAndModel = tuple[str, str]
 """Data set, end of the scenario's name for the model."""
-SERVED_HERE: tuple[Setting, ...] = (("alpaca", ""),)
+SERVED_HERE: tuple[DataAndModel, ...] = (("alpaca", ""),)
 """Settings whose rate of table 2 vLLM serves here: *Load over capacity*."""
 SHORT_OF_KV = ("sharegpt", "bookcorpus")
 """Data sets on which requests of OPT-13B wait for KV at that rate."""
-ALL_SETTINGS: tuple[Setting, ...] = tuple((data, model) for data in DATA for model in MODELS)
-OVERLOADED: tuple[Setting, ...] = tuple(it for it in ALL_SETTINGS if it not in SERVED_HERE)
+ALL_SETTINGS: tuple[DataAndModel, ...] = tuple((data, model) for data in DATA for model in MODELS)
+OVERLOADED: tuple[DataAndModel, ...] = tuple(it for it in ALL_SETTINGS if it not in SERVED_HERE)
 """Settings whose rate is more than vLLM serves."""
 
 
@@ -76,7 +76,7 @@ def runs(prefix: str, models: Sequence[str] = ("",)) -> tuple[str, ...]:
     return tuple(f"ecoserve_{prefix}{data}{model}" for model in models for data in DATA)
 
 
-def runs_of(settings: Sequence[Setting], *prefixes: str) -> tuple[str, ...]:
+def runs_of(settings: Sequence[DataAndModel], *prefixes: str) -> tuple[str, ...]:
     """Names of scenarios of settings, with each of these beginnings."""
     return tuple(
         f"ecoserve_{prefix}{data}{model}" for prefix in prefixes for data, model in settings
@@ -133,21 +133,21 @@ def seconds_of(cells: Cells, data: str, model: str = "") -> tuple[float, float]:
     return prompt_s, token_s
 
 
-def averaged(kind: Kind, samples: Sequence[pd.DataFrame]) -> Effect:
+def averaged(kind: EffectKind, samples: Sequence[pd.DataFrame]) -> Effect:
     """One effect from samples of several settings: the geometric mean, of values the mean."""
     frame = pd.concat(samples, axis=1, join="inner")
-    if kind is Kind.ABSOLUTE:
+    if kind is EffectKind.ABSOLUTE:
         return Effect(kind, frame.mean(axis=1).to_frame(ALL))
     return Effect(kind, np.exp(frame.map(np.log).mean(axis=1)).to_frame(ALL))
 
 
 def against(
     cells: Cells,
-    figure: Figure,
+    figure: Measure,
     of: str,
     over: str,
-    settings: Sequence[Setting],
-    kind: Kind = Kind.RATIO,
+    settings: Sequence[DataAndModel],
+    kind: EffectKind = EffectKind.RATIO,
     predictor: str = "own",
 ) -> Effect:
     """A policy's figure over another's, the geometric mean over settings; of a range by setting."""
@@ -161,10 +161,10 @@ def against(
         for data, model in settings
     }
     by_setting = pd.concat(parts, axis=1, join="inner")
-    return Effect(kind, by_setting) if kind is Kind.RANGE else averaged(kind, [by_setting])
+    return Effect(kind, by_setting) if kind is EffectKind.RANGE else averaged(kind, [by_setting])
 
 
-def attained(cells: Cells, of: str, over: str, settings: Sequence[Setting]) -> Effect:
+def attained(cells: Cells, of: str, over: str, settings: Sequence[DataAndModel]) -> Effect:
     """The mean share within the SLO of a policy over that of another."""
     of_met, over_met = (
         joined(
@@ -183,7 +183,7 @@ def attained(cells: Cells, of: str, over: str, settings: Sequence[Setting]) -> E
 
 
 def most_over(
-    cells: Cells, over: str, settings: Sequence[Setting], predictor: str = "own"
+    cells: Cells, over: str, settings: Sequence[DataAndModel], predictor: str = "own"
 ) -> Effect:
     """The ceiling of throughput over a policy's, where it is highest: the same requests."""
     parts = [
@@ -193,18 +193,18 @@ def most_over(
         for data, model in settings
     ]
     highest = pd.concat(parts, axis=1, join="inner").max(axis=1)
-    return Effect(Kind.ABSOLUTE, highest.to_frame(ALL))
+    return Effect(EffectKind.ABSOLUTE, highest.to_frame(ALL))
 
 
-def ratio_of_figures(cells: Cells, figure: Figure, of: Mapping[str, Any]) -> pd.DataFrame:
+def ratio_of_figures(cells: Cells, figure: Measure, of: Mapping[str, Any]) -> pd.DataFrame:
     """A figure over the throughput of the same cells."""
     return figures(cells, figure, of) / figures(cells, throughput_per_s, of)
 
 
-def value(cells: Cells, figure: Figure, policy: str, data: Sequence[str] = tuple(DATA)) -> Effect:
+def value(cells: Cells, figure: Measure, policy: str, data: Sequence[str] = tuple(DATA)) -> Effect:
     """A policy's own figure with known lengths, averaged over data sets."""
     parts = [absolute(on(cells, one), figure, at(policy, one, "oracle")).samples for one in data]
-    return averaged(Kind.ABSOLUTE, parts)
+    return averaged(EffectKind.ABSOLUTE, parts)
 
 
 def worse(cells: Cells, of: str) -> Effect:
@@ -218,15 +218,15 @@ def worse(cells: Cells, of: str) -> Effect:
         ).samples
         for data in DATA
     ]
-    return Effect(Kind.FACT, pd.concat(parts, axis=1, join="inner").all(axis=1).to_frame(ALL))
+    return Effect(EffectKind.FACT, pd.concat(parts, axis=1, join="inner").all(axis=1).to_frame(ALL))
 
 
-def grouped(cells: Cells, figure: Figure, data: str) -> Effect:
+def grouped(cells: Cells, figure: Measure, data: str) -> Effect:
     """A figure of SyncCoupled's length groups on a data set."""
     return absolute(cells, figure, {"policy": "synccoupled", "table": TABLES[data]})
 
 
-def best(cells: Cells, figure: Figure, at: Mapping[str, str], axis: str) -> "pd.Series[float]":
+def best(cells: Cells, figure: Measure, at: Mapping[str, str], axis: str) -> "pd.Series[float]":
     """By seed, the value of an axis at which a figure is least."""
     found = figures(cells, figure, at, [axis])
     return found.idxmin(axis=1).astype(float)
@@ -236,13 +236,13 @@ def spread(cells: Cells, policy: str, axis: str, data: str) -> Effect:
     """The largest mean JCT over the values of an axis over the least, less 1."""
     own = select(cells, {"table": TABLES[data]})
     found = figures(own, JCT, at(policy, data), [axis])
-    return Effect(Kind.ABSOLUTE, (found.max(axis=1) / found.min(axis=1) - 1).to_frame(ALL))
+    return Effect(EffectKind.ABSOLUTE, (found.max(axis=1) / found.min(axis=1) - 1).to_frame(ALL))
 
 
 def best_value(cells: Cells, policy: str, axis: str, data: str) -> Effect:
     """The value with the least mean JCT, by seed."""
     own = select(cells, {"table": TABLES[data]})
-    return Effect(Kind.ABSOLUTE, best(own, JCT, at(policy, data), axis).to_frame(ALL))
+    return Effect(EffectKind.ABSOLUTE, best(own, JCT, at(policy, data), axis).to_frame(ALL))
 
 
 def attained_by_scale(cells: Cells) -> Effect:
@@ -263,7 +263,7 @@ def attained_by_scale(cells: Cells) -> Effect:
     return share_ratio(*ends)
 
 
-def unchanged_by_scale(cells: Cells, figure: Figure) -> Effect:
+def unchanged_by_scale(cells: Cells, figure: Measure) -> Effect:
     """A figure at SLO scale 2.5 over that at 0.5, by data set."""
     parts = [
         equal(
@@ -277,7 +277,7 @@ def unchanged_by_scale(cells: Cells, figure: Figure) -> Effect:
     return joined(*parts)
 
 
-def gained(cells: Cells, stem: str, of: str, kind: Kind) -> Effect:
+def gained(cells: Cells, stem: str, of: str, kind: EffectKind) -> Effect:
     """What a variant gains over vLLM: throughput where all are overloaded, the rest elsewhere."""
     if stem == "ssr":
         return attained(cells, of, VLLM, SERVED_HERE)
@@ -289,7 +289,7 @@ def over_eight(cells: Cells) -> Effect:
     """EcoServe's throughput on ShareGPT over that of vLLM that runs eight requests at a time."""
     of = figures(on(cells, "sharegpt"), throughput_per_s, at(FULL, "sharegpt"))
     over = figures(_of_scenario(cells, "ecoserve_eight"), throughput_per_s, {"policy": VLLM})
-    return Effect(Kind.RATIO, (of / over).dropna())
+    return Effect(EffectKind.RATIO, (of / over).dropna())
 
 
 def mean_tbt(cells: Cells) -> Effect:
@@ -299,19 +299,19 @@ def mean_tbt(cells: Cells) -> Effect:
         for model in MODELS
         for data in DATA
     ]
-    return averaged(Kind.ABSOLUTE, parts)
+    return averaged(EffectKind.ABSOLUTE, parts)
 
 
 def ceiling_in_backlog(cells: Cells, data: str, model: str) -> Effect:
     """The most that any scheduler could serve over what vLLM serves of a backlog."""
     own = in_backlog(cells, data, model)
-    return Effect(Kind.RATIO, ratio_of_figures(own, most_per_s, {"policy": VLLM}))
+    return Effect(EffectKind.RATIO, ratio_of_figures(own, most_per_s, {"policy": VLLM}))
 
 
 def load_of(cells: Cells, data: str, model: str) -> Effect:
     """The rate of table 2 over what vLLM serves of a backlog."""
     served = figures(in_backlog(cells, data, model), throughput_per_s, {"policy": VLLM})
-    return Effect(Kind.ABSOLUTE, PAPER_RATES[data] / served)
+    return Effect(EffectKind.ABSOLUTE, PAPER_RATES[data] / served)
 
 
 # Rates at equal normalized latency.
@@ -355,7 +355,7 @@ def sustained_by(
 
 
 def rates_gained(
-    cells: Cells, of: tuple[str, str], over: tuple[str, str], settings: Sequence[Setting]
+    cells: Cells, of: tuple[str, str], over: tuple[str, str], settings: Sequence[DataAndModel]
 ) -> pd.DataFrame:
     """By setting, the sustained rate of a policy with a predictor over that of another."""
     parts = {
@@ -369,7 +369,7 @@ def rates_gained(
 def over_models(cells: Cells, over: str, data: str) -> Effect:
     """EcoServe's sustained rate over another policy's on a data set, by model."""
     settings = tuple((data, model) for model in MODELS)
-    return Effect(Kind.RANGE, rates_gained(cells, (FULL, "own"), (over, "none"), settings))
+    return Effect(EffectKind.RANGE, rates_gained(cells, (FULL, "own"), (over, "none"), settings))
 
 
 def most_over_models(cells: Cells, over: str, data: str) -> Effect:
@@ -379,11 +379,13 @@ def most_over_models(cells: Cells, over: str, data: str) -> Effect:
         backlog = in_backlog(cells, data, model)
         most = float(ratio_of_figures(backlog, most_per_s, {"policy": VLLM}).to_numpy().mean())
         parts[model] = most / sustained_by(cells, over, "none", data, model)
-    return Effect(Kind.ABSOLUTE, pd.concat(parts, axis=1, join="inner").max(axis=1).to_frame(ALL))
+    return Effect(
+        EffectKind.ABSOLUTE, pd.concat(parts, axis=1, join="inner").max(axis=1).to_frame(ALL)
+    )
 
 
 def oracle_gain(cells: Cells, model: str) -> Effect:
     """The rate with known lengths over that with predicted ones, averaged over data sets."""
     settings = tuple((data, model) for data in DATA)
     found = rates_gained(cells, (FULL, "oracle"), (FULL, "own"), settings)
-    return averaged(Kind.RATIO, [found])
+    return averaged(EffectKind.RATIO, [found])

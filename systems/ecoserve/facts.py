@@ -2,7 +2,7 @@
 
 from functools import partial
 
-from harness.claims.effects import Figure, absolute, ratio
+from harness.claims.effects import Measure, absolute, ratio
 from harness.claims.paper import Fact
 from harness.runs.ceiling import kv_tokens
 from systems.ecoserve.effects import (
@@ -18,7 +18,7 @@ from systems.ecoserve.effects import (
     SHORT_OF_KV,
     TABLES,
     VLLM,
-    Setting,
+    DataAndModel,
     against,
     at,
     ceiling_in_backlog,
@@ -37,7 +37,7 @@ BY_DATA, BY_MODEL = (f"({' / '.join(it.values())})" for it in (DATA, MODELS))
 
 
 def _fact(
-    says: str, printed: float, data: str, figure: Figure, *, where: str = "table 2", unit: str = ""
+    says: str, printed: float, data: str, figure: Measure, *, where: str = "table 2", unit: str = ""
 ) -> Fact:
     """A figure of EcoServe's own run on a data set, OPT-13B."""
     return Fact(
@@ -109,7 +109,7 @@ FACTS = (
 )
 
 
-def _said(says: str, figure: Figure, of: str, over: str, setting: Setting) -> Fact:
+def _said(says: str, figure: Measure, of: str, over: str, setting: DataAndModel) -> Fact:
     data, model = setting
     return Fact(
         says=f"{says}, {DATA[data]}, {MODELS[model]}",
@@ -120,7 +120,7 @@ def _said(says: str, figure: Figure, of: str, over: str, setting: Setting) -> Fa
     )
 
 
-def _at_load(says: str, figure: Figure, of: str, load: float, data: str) -> Fact:
+def _at_load(says: str, figure: Measure, of: str, load: float, data: str) -> Fact:
     return Fact(
         says=f"{says} at load {load:g}, {DATA[data]}",
         group=f"{says} at load {load:g} {BY_DATA}",

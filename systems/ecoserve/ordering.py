@@ -129,7 +129,7 @@ class PromptQueue:
 
 
 @dataclass(slots=True)
-class Placement:
+class RunningGeneration:
     """A generation that runs: its length group, and how many hosts are above it."""
 
     group: int
@@ -145,7 +145,7 @@ class Queues:
     predicted: set[RequestId] = field(default_factory=set)  # while they ran
     begun: dict[RequestId, None] = field(default_factory=dict)
     waiting: dict[RequestId, None] = field(default_factory=dict)
-    running: dict[RequestId, Placement] = field(default_factory=dict)
+    running: dict[RequestId, RunningGeneration] = field(default_factory=dict)
     left: Counter[int] = field(default_factory=Counter)  # members of a length group that still run
     lengthened: dict[RequestId, int] = field(default_factory=dict)  # answers after an overrun
     overran: set[RequestId] = field(default_factory=set)
@@ -157,7 +157,7 @@ class Queues:
     def start(self, name: RequestId, depth: int) -> None:
         """Run a generation in the newest length group."""
         self.waiting.pop(name, None)
-        self.running[name] = Placement(self.groups, depth)
+        self.running[name] = RunningGeneration(self.groups, depth)
         self.left[self.groups] += 1
 
     def leave(self, name: RequestId) -> None:

@@ -14,12 +14,12 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
 
 from harness.claims.effects import (
     Cells,
     Effect,
-    Kind,
+    EffectKind,
+    Measure,
     absolute,
     at_least,
     at_most,
@@ -32,9 +32,8 @@ from harness.claims.effects import (
     share_ratio,
     trend,
 )
-from harness.claims.effects import Figure as Measure
-from harness.claims.paper import Fact, FigureSpec, Paper
-from harness.claims.texts import CODE, NOT_RUN, REFERENCE, joined, ours_of
+from harness.claims.paper import CODE, REFERENCE, Fact, FigureSpec, Judged, Paper
+from harness.claims.texts import NOT_RUN, joined, ours_of
 from systems.hermes.measures import (
     BACKLOGGED,
     answer_tokens_per_s,
@@ -47,9 +46,6 @@ from systems.hermes.measures import (
     prompt_tokens_per_s,
     prompts_share,
 )
-
-if TYPE_CHECKING:
-    from harness.claims.judge import Judged
 
 ACT, TAIL, MET = "act_s_mean", "act_s_p95", "deadlines_met"
 WAIT, IDLE = "backend_wait_s_mean", "backend_idle_s_mean"
@@ -111,7 +107,7 @@ AT_1X, AT_1000 = "3,000 applications in 30 minutes", "1,000 applications in 15 m
 """Variations that texts name."""
 
 
-def headline(judged: Mapping[str, "Judged"]) -> str:
+def headline(judged: Mapping[str, Judged]) -> str:
     """Figures 9, 10 and 11: at the reference, with the program's applications, and what decides."""
 
     def three(figure: str, setting: str = REFERENCE) -> str:
@@ -292,7 +288,7 @@ def _load(scenario: str, says: str, window_s: float, *, has_code: bool = True) -
         says=says,
         scenarios=(scenario,),
         code=(f"{scenario}_code",) * has_code,
-        measure=lambda cells: Effect(Kind.ABSOLUTE, figures(cells, backlog_s, {}) / window_s),
+        measure=lambda cells: Effect(EffectKind.ABSOLUTE, figures(cells, backlog_s, {}) / window_s),
     )
 
 
@@ -725,7 +721,7 @@ for _name, _says, _policy in (
     quote="the performance gap between Hermes and Hermes-Oracle is less than 10%",
 )
 def _(cells: Cells) -> Effect:
-    return replace(ratio(cells, ACT, of=FULL, over=ORACLE), kind=Kind.AT_MOST)
+    return replace(ratio(cells, ACT, of=FULL, over=ORACLE), kind=EffectKind.AT_MOST)
 
 
 # Figures 13 and 14: caches and prewarming.

@@ -5,10 +5,10 @@ Paper      Liu et al., Efficient Serving of LLM Applications with Probabilistic 
 Idea       Each functional unit keeps raw samples of its demand; walks along the graph of units sum
            them up to the demand that is left. What is known of the unit that starts and of the one
            before narrows the samples to those in the same buckets.
-Map        3.2 backend consumption, next unit  -> `Unit.samples`, `Unit.after`
+Map        3.2 backend consumption, next unit  -> `UnitSamples.samples`, `UnitSamples.after`
            3.2 Monte Carlo walks               -> `PdGraph._walked`
-           3.2 five masks, correlation         -> `Unit.masks`
-           3.2 online refinement               -> `PdGraph.left_s`, `Unit.drawn`
+           3.2 five masks, correlation         -> `UnitSamples.masks`
+           3.2 online refinement               -> `PdGraph.left_s`, `UnitSamples.drawn`
 Constants  1,000 samples (section 3.2); 10 buckets, correlation 0.5 (section 5.1) from a scenario;
            50 units of a walk, of its program; 5 samples that a condition must leave, chosen by us
 Differs    prompts of the unit that starts are known and taken as they are, where the paper draws
@@ -59,7 +59,7 @@ def upstream_of(prompt_tokens: Sequence[int], output_tokens: Sequence[int]) -> U
 
 
 @dataclass(slots=True)
-class Unit:
+class UnitSamples:
     """Samples of one functional unit, oldest first, and the unit that came after each."""
 
     samples: Floats
@@ -138,7 +138,7 @@ class Unit:
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class GraphSettings:
     """How graphs count and what they narrow; ValueError for what cannot be.
 
     A token of a prompt and of an answer count as so many seconds. Walks draw each unit by what is
@@ -168,11 +168,11 @@ class PdGraph:
     `whole_s` are samples of a whole application's demand by walks, `recorded_s` those of the runs.
     """
 
-    def __init__(self, runs: Sequence[Sequence[UnitRun]], settings: Settings) -> None:
+    def __init__(self, runs: Sequence[Sequence[UnitRun]], settings: GraphSettings) -> None:
         """Build the graph from runs, oldest first, and walk from each of its units."""
         self._settings, self._rng = settings, np.random.default_rng(0)
         self.units = {
-            name: Unit(
+            name: UnitSamples(
                 np.array(samples),
                 np.array(after, object),
                 settings.buckets,
@@ -229,7 +229,7 @@ class PdGraph:
             for unit in run
         )
 
-    def _rest_s(self, unit: Unit) -> Floats:
+    def _rest_s(self, unit: UnitSamples) -> Floats:
         """Service after a unit, in a walk from each of its samples in turn."""
         begun = unit.samples[unit.start]
         upstream = begun[:, :3] if unit.is_llm else begun[:, _UP_PROMPT:]
@@ -255,7 +255,7 @@ class PdGraph:
 
 
 @lru_cache(maxsize=64)
-def graph_of(runs: tuple[tuple[UnitRun, ...], ...], settings: Settings) -> PdGraph:
+def graph_of(runs: tuple[tuple[UnitRun, ...], ...], settings: GraphSettings) -> PdGraph:
     """A graph that all runs of a process share: building one takes 0.04 s."""
     return PdGraph(runs, settings)
 

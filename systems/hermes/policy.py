@@ -39,7 +39,7 @@ from harness.interface.tables import Floats, Ints, RequestTable
 from harness.interface.views import GroupView
 from harness.planning.application_history import ApplicationHistory, UnitRun
 from harness.planning.attained import OBSERVED, Attained
-from systems.hermes.pdgraph import NO_UPSTREAM, PdGraph, Settings, graph_of, upstream_of
+from systems.hermes.pdgraph import NO_UPSTREAM, GraphSettings, PdGraph, graph_of, upstream_of
 from systems.hermes.rank import BEHIND, Demand, Demands, risk_key
 
 _OBJECTIVES = ("gittins", "stage", "program", "mean", "slack", "risk", "oracle")
@@ -56,7 +56,7 @@ class Hermes:
         *,
         rule: ContinuousBatching,
         objective: str,
-        graphs: Settings,
+        graphs: GraphSettings,
         displaces: str | None,
         renew_s: float | None,
         applications: ApplicationHistory | None = None,

@@ -10,9 +10,8 @@ from typing import Any
 import pandas as pd
 
 from harness.claims import effects
-from harness.claims.effects import ALL, Cells, Effect, Figure, Kind, joined, over_settings
-from harness.claims.judge import Judged
-from harness.claims.paper import ClaimFunction, FigureSpec, Paper
+from harness.claims.effects import ALL, Cells, Effect, EffectKind, Measure, joined, over_settings
+from harness.claims.paper import ClaimFunction, FigureSpec, Judged, Paper
 from harness.config.paths import PROFILES
 from systems.samullm import measures
 
@@ -159,7 +158,7 @@ def _claim(id: str, effect: ClaimFunction, **facts: Any) -> None:
 def _fact(
     id: str,
     fact: Callable[..., bool],
-    *figures_of: tuple[Figure, Mapping[str, Any]],
+    *figures_of: tuple[Measure, Mapping[str, Any]],
     settings: Sequence[str] = (),
     **facts: Any,
 ) -> None:
@@ -176,7 +175,7 @@ def _faster(
     over: Mapping[str, Any],
     settings: Sequence[str],
     at: Mapping[str, Any] = MappingProxyType({}),
-    figure: Figure = "end_to_end_s",
+    figure: Measure = "end_to_end_s",
 ) -> Effect:
     """Times of a heuristic over SamuLLM's at every setting."""
     return over_settings(cells, figure, of={**over, **at}, over={**OURS, **at}, settings=settings)
@@ -186,7 +185,7 @@ _same = partial(effects.equal, figure="inference_s")
 
 
 def _ratio(
-    figure: Figure, of: Mapping[str, Any], over: Mapping[str, Any], at: Mapping[str, Any]
+    figure: Measure, of: Mapping[str, Any], over: Mapping[str, Any], at: Mapping[str, Any]
 ) -> ClaimFunction:
     return partial(effects.ratio, figure=figure, of={**of, **at}, over={**over, **at})
 
@@ -232,7 +231,7 @@ def _lines(_: Cells) -> Effect:
     """Which lines through measured latencies are as near to them as the cost model's error."""
     content = (PROFILES / "derived" / "linear_latency.json").read_text(encoding="utf-8")
     residuals = pd.Series([row["residual"] for row in json.loads(content)["rows"]])
-    return Effect(Kind.FACT, (residuals <= 0.065).to_frame(ALL))
+    return Effect(EffectKind.FACT, (residuals <= 0.065).to_frame(ALL))
 
 
 _claim(
@@ -497,7 +496,7 @@ _claim(
 # Section 5.4: mixed application
 
 
-def _one_by_one(cells: Cells, at: Mapping[str, Any], figure: Figure, kind: Kind) -> Effect:
+def _one_by_one(cells: Cells, at: Mapping[str, Any], figure: Measure, kind: EffectKind) -> Effect:
     """Seconds of both applications one after the other over those of both as a whole."""
     apart, whole = [{**at, **part} for part in SEQUENTIAL], {**at, **TOGETHER}
     found = over_settings(cells, figure, of=apart, over=whole, settings=["documents"])
@@ -516,7 +515,7 @@ _claim(
 )
 _claim(
     "fig12.together",
-    partial(_one_by_one, at=OURS, figure="end_to_end_s", kind=Kind.RANGE),
+    partial(_one_by_one, at=OURS, figure="end_to_end_s", kind=EffectKind.RANGE),
     **FIG12,
     group=APART,
     says="SamuLLM",
@@ -525,7 +524,7 @@ _claim(
 )
 _claim(
     "fig12.together-max",
-    partial(_one_by_one, at=MAX, figure="end_to_end_s", kind=Kind.EQUAL),
+    partial(_one_by_one, at=MAX, figure="end_to_end_s", kind=EffectKind.EQUAL),
     **FIG12,
     group=APART,
     says="Max-heuristic",
@@ -534,7 +533,7 @@ _claim(
 )
 _claim(
     "fig12.together-min-inference",
-    partial(_one_by_one, at=MIN, figure="inference_s", kind=Kind.RANGE),
+    partial(_one_by_one, at=MIN, figure="inference_s", kind=EffectKind.RANGE),
     **FIG12,
     group=APART,
     says="Min-heuristic, without planning",

@@ -11,7 +11,7 @@ AlpaServe  its search forecasts the continuous batching that engines do; the sea
 
 from collections.abc import Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -19,8 +19,8 @@ from harness.claims.effects import (
     ALL,
     Cells,
     Effect,
-    Figure,
-    Kind,
+    EffectKind,
+    Measure,
     absolute,
     at_least,
     at_most,
@@ -33,7 +33,7 @@ from harness.claims.effects import (
     share_ratio,
     trend,
 )
-from harness.claims.paper import Fact, FigureSpec, Paper
+from harness.claims.paper import Fact, FigureSpec, Judged, Paper
 from systems.seallm.measures import (
     attainment,
     attainment_at,
@@ -44,9 +44,6 @@ from systems.seallm.measures import (
     normalized_latency,
     placement_s,
 )
-
-if TYPE_CHECKING:
-    from harness.claims.judge import Judged
 
 TTFT, TPOT, TAIL = "ttft_s_mean", "tpot_s_mean", "jct_s_p99"
 RATE, GPUS, SKEW, ERROR = "rate_per_s", "gpu_count", "consecutive", "length_error"
@@ -82,7 +79,7 @@ UP_TO = {
 READ = {"latency": "lower latency than", "tail": "lower P99 than", "slo": "SLO attainment over"}
 """Of other forms of baselines; `latency` is normalized."""
 TP2, SEARCHED = "vLLM TP 2", "AlpaServe as its program searches"
-MEASURES: Mapping[str, Figure] = {"latency": normalized_latency, "tail": TAIL, "slo": attainment}
+MEASURES: Mapping[str, Measure] = {"latency": normalized_latency, "tail": TAIL, "slo": attainment}
 PHASES, ONE_70B, FOUR_70B = "phases apart, as printed", "one service of 70B", "four services of 70B"
 ALIKE, ZIPF, BURSTS = "services alike", "Zipf popularity", "bursts (CV 4)"
 EIGHT, MORE = "8 services", "24 services"
@@ -90,7 +87,7 @@ NO_DRIFT, HALF_DRIFT = "rates that stay", "half the drift"
 """Variations that texts and plots name."""
 
 
-def headline(judged: Mapping[str, "Judged"]) -> str:
+def headline(judged: Mapping[str, Judged]) -> str:
     """Figures 6 and 8: the gains of the judged claims beside what is printed."""
 
     def most(id: str) -> str:
@@ -129,7 +126,7 @@ def up_to(cells: Cells, kind: str, over: Mapping[str, Any]) -> Effect:
     """A gain at the rate at which it is largest."""
     by_rate = gain(cells, kind, over).samples
     largest = np.log(by_rate).mean().idxmax()
-    return Effect(Kind.RATIO, by_rate[[largest]])
+    return Effect(EffectKind.RATIO, by_rate[[largest]])
 
 
 def _reading(says: str, kind: str, over: Mapping[str, Any]) -> Fact:
@@ -166,7 +163,7 @@ TABLE_2 = {
 def _worst_latency(cells: Cells) -> Effect:
     """The normalized latency at the worst rate of each seed; few seeds decide its mean."""
     return Effect(
-        Kind.RATIO,
+        EffectKind.RATIO,
         figures(cells, normalized_latency, SEALLM, [RATE]).max(axis=1).to_frame(ALL),
     )
 
@@ -252,13 +249,13 @@ FACTS = (
 )
 
 
-def _load(rate: int, says: str, system: Mapping[str, Any], seconds: Figure) -> Fact:
+def _load(rate: int, says: str, system: Mapping[str, Any], seconds: Measure) -> Fact:
     """Requests offered at a rate, over what dedicated engines answer of a backlog."""
     return Fact(
         says=f"{rate}/s, {says}",
         scenarios=("seallm_capacity",),
         measure=lambda cells: Effect(
-            Kind.ABSOLUTE, figures(cells, seconds, system) / LASTS_S * rate / RATES[-1]
+            EffectKind.ABSOLUTE, figures(cells, seconds, system) / LASTS_S * rate / RATES[-1]
         ),
     )
 
@@ -652,7 +649,7 @@ for _kind, _value in (("latency", 2.44), ("slo", 1.33)):
 
 
 def is_best(
-    cells: Cells, figure: Figure, along: str, others: tuple[Mapping[str, Any], ...]
+    cells: Cells, figure: Measure, along: str, others: tuple[Mapping[str, Any], ...]
 ) -> Effect:
     """In which seeds SeaLLM's figure is the highest at every setting; ties count."""
     return share_of_seeds(

@@ -40,16 +40,16 @@ from harness.interface.policies import Capability, CostModel
 from harness.interface.tables import Floats, Ints, RequestTable
 from harness.interface.views import ClusterView
 from harness.planning.forecast import Window, observed_window
-from harness.planning.group_search import Estimate, GroupSearch, WindowForecast
+from harness.planning.group_search import GroupSearch, PlacementEstimate, WindowForecast
 from harness.planning.in_place import loading_s, placed_in_place
 
 
-def unserved_index(estimate: Estimate, alpha: float) -> Floats:
+def unserved_index(estimate: PlacementEstimate, alpha: float) -> Floats:
     """How much each service needs another group (eq. 6): late requests first, then latency."""
     return estimate.late + alpha * estimate.latency
 
 
-def performance(estimate: Estimate) -> tuple[float, float]:
+def performance(estimate: PlacementEstimate) -> tuple[float, float]:
     """What plans are compared by (Algorithm 1, lines 21-25): attainment, then low latency."""
     return estimate.attainment, -estimate.normalized
 
@@ -66,7 +66,7 @@ class SharedPlacement:
         """`alpha` weighs latency beside late requests."""
         self._search, self._alpha, self._history = search, alpha, history
         self._costs, self._load_s = costs, costs.load_s
-        self.plan: Estimate
+        self.plan: PlacementEstimate
 
     def observe(self, event: Event) -> None:
         """Nothing to learn."""
@@ -79,7 +79,7 @@ class SharedPlacement:
         groups = placed_in_place(self.plan.placement, (), view.cluster, self._load_s)
         return Deployment(groups)
 
-    def _best(self, forecast: WindowForecast, view: ClusterView) -> Estimate:
+    def _best(self, forecast: WindowForecast, view: ClusterView) -> PlacementEstimate:
         """Algorithm 1."""
         return self._search.best(
             forecast,

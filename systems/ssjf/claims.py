@@ -9,7 +9,7 @@ Averages   over rates or burstinesses: the average figure of SSJF over that of F
 import json
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -18,20 +18,17 @@ from harness.claims.effects import (
     ALL,
     Cells,
     Effect,
-    Figure,
-    Kind,
+    EffectKind,
+    Measure,
     figures,
     joined,
     ratio,
     reduction,
     trend,
 )
-from harness.claims.paper import FigureSpec, Paper
+from harness.claims.paper import FigureSpec, Judged, Paper
 from harness.config.paths import ROOT
 from systems.ssjf.measures import quarter_per_s
-
-if TYPE_CHECKING:
-    from harness.claims.judge import Judged
 
 MODES = {"none": "no", "dynamic": "dynamic", "continuous": "continuous"}
 """Batching modes in the paper's order, and each in words before "batching"."""
@@ -51,7 +48,7 @@ THROUGHPUT_NOTE = "Read when a quarter is answered; to the last answer it is abo
 REAL_RUNS = ROOT / "results" / "fidelity_runs" / "ssjf_real.json"
 
 
-def headline(judged: Mapping[str, "Judged"]) -> str:
+def headline(judged: Mapping[str, Judged]) -> str:
     """Two or three sentences with the numbers of the judged claims."""
     real = json.loads(REAL_RUNS.read_text(encoding="utf-8"))
     saved, low, high = (100 * part for part in real["savings"][0]["measured"])
@@ -74,13 +71,13 @@ def headline(judged: Mapping[str, "Judged"]) -> str:
     )
 
 
-def _by_mode_text(judged: Mapping[str, "Judged"], stem: str, times: float, digits: int) -> str:
+def _by_mode_text(judged: Mapping[str, Judged], stem: str, times: float, digits: int) -> str:
     """`34 / 40 / 33`: what was found in each batching mode."""
     values = (judged[f"{stem}-{mode}"].verdict.ours for mode in MODES)
     return " / ".join(f"{times * value:.{digits}f}" for value in values)
 
 
-def _printed_text(judged: Mapping[str, "Judged"], stem: str, times: float, digits: int) -> str:
+def _printed_text(judged: Mapping[str, Judged], stem: str, times: float, digits: int) -> str:
     """`34.5 / 39.6 / 33.2`: what the paper prints for each."""
     values = (judged[f"{stem}-{mode}"].claim.paper for mode in MODES)
     return " / ".join(f"{times * float(np.max(value)):.{digits}f}" for value in values)
@@ -345,7 +342,7 @@ in_every_mode(
 # Figure 8: batch sizes.
 
 
-def gain_along_batches(cells: Cells, figure: Figure, mode: str, rising: bool) -> Effect:
+def gain_along_batches(cells: Cells, figure: Measure, mode: str, rising: bool) -> Effect:
     """How the figure of SSJF over that of FCFS changes from the smallest batch to the largest."""
     return trend(
         cells,
@@ -375,14 +372,14 @@ for _mode in ("dynamic", "continuous"):
         )(partial(gain_along_batches, figure=_figure, mode=_mode, rising=_rising))
 
 
-def by_batch(cells: Cells, figure: Figure, at: Mapping[str, Any]) -> pd.DataFrame:
+def by_batch(cells: Cells, figure: Measure, at: Mapping[str, Any]) -> pd.DataFrame:
     """A figure averaged over rates: rows are seeds, columns batch sizes."""
     table = figures(cells, figure, at, [BATCH, RATE])
     found: pd.DataFrame = table.T.groupby(level=BATCH).mean().T
     return found
 
 
-def continuous_is_better(cells: Cells, figure: Figure, less_is_better: bool) -> Effect:
+def continuous_is_better(cells: Cells, figure: Measure, less_is_better: bool) -> Effect:
     """Whether continuous beats dynamic batching at every size, under FCFS and SSJF, by seed."""
     sides = []
     for policy in (fcfs, ssjf):
@@ -390,7 +387,7 @@ def continuous_is_better(cells: Cells, figure: Figure, less_is_better: bool) -> 
             cells, figure, policy("dynamic")
         )
         sides.append((gain < 0 if less_is_better else gain > 0).all(axis=1))
-    return Effect(Kind.FACT, pd.concat(sides, axis=1).all(axis=1).to_frame(ALL))
+    return Effect(EffectKind.FACT, pd.concat(sides, axis=1).all(axis=1).to_frame(ALL))
 
 
 for _stem, _figure, _words, _less in (
@@ -430,7 +427,7 @@ def throughput_gained_in(cells: Cells, number: int) -> Effect:
     return ratio(cells, quarter_per_s, of=of, over=over, average_over=[RATE])
 
 
-def gain_along_rounds(cells: Cells, figure: Figure, rising: bool) -> Effect:
+def gain_along_rounds(cells: Cells, figure: Measure, rising: bool) -> Effect:
     """How the figure of SSJF over that of FCFS changes from the first round to the fifth."""
     return trend(
         cells,
@@ -530,7 +527,7 @@ BEST = (
 )
 
 
-def l1_against_others(cells: Cells, figure: Figure, less_is_better: bool) -> Effect:
+def l1_against_others(cells: Cells, figure: Measure, less_is_better: bool) -> Effect:
     """By how much L1 regression is ahead of each other head, as a ratio above 1 where it is."""
     parts = []
     for profile, _, _ in HEADS.values():
@@ -539,7 +536,7 @@ def l1_against_others(cells: Cells, figure: Figure, less_is_better: bool) -> Eff
         pair = [with_head(profile), with_head(L1)]
         of, over = pair if less_is_better else reversed(pair)
         parts.append(ratio(cells, figure, of=of, over=over, average_over=[RATE]))
-    return Effect(Kind.RANGE, joined(*parts).samples)
+    return Effect(EffectKind.RANGE, joined(*parts).samples)
 
 
 paper.claim(

@@ -18,7 +18,7 @@ from harness.tests.support.outside import LLM_S, applied, random_applications
 from harness.tests.support.serving import UnevenCosts, cluster, rule, serve, workload
 from harness.tests.support.shared import UnitCosts, of_services
 from harness.workloads.workload import Workload
-from systems.hermes.pdgraph import Settings
+from systems.hermes.pdgraph import GraphSettings
 from systems.hermes.policy import Hermes
 
 ONE_SLOT = rule(max_num_seqs=1)
@@ -36,7 +36,7 @@ def hermes(
     return Hermes(
         rule=ONE_SLOT,
         objective=objective,
-        graphs=Settings(0.0, 1.0, refines=True, buckets=9, min_correlation=0.5),
+        graphs=GraphSettings(0.0, 1.0, refines=True, buckets=9, min_correlation=0.5),
         displaces=displaces,
         renew_s=1.0,
         applications=past,

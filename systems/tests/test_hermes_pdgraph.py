@@ -7,14 +7,14 @@ import pytest
 
 from harness.interface.tables import Floats
 from harness.planning.application_history import ApplicationHistory, UnitRun
-from systems.hermes.pdgraph import PdGraph, Settings, Upstream, upstream_of
+from systems.hermes.pdgraph import GraphSettings, PdGraph, Upstream, upstream_of
 
 NOTHING = (np.nan, np.nan, np.nan)
 
 
 def graph(runs: Sequence[Sequence[UnitRun]], *, refines: bool = True) -> PdGraph:
     """A second for a token of an answer, and a hundredth for one of a prompt."""
-    return PdGraph(runs, Settings(0.01, 1.0, refines, buckets=10, min_correlation=0.5))
+    return PdGraph(runs, GraphSettings(0.01, 1.0, refines, buckets=10, min_correlation=0.5))
 
 
 def llm(unit: str, prompt_tokens: int, *output_tokens: int) -> UnitRun:

@@ -17,7 +17,7 @@ from harness.planning.application_history import ApplicationHistory, UnitRun
 from harness.planning.attained import Attained
 from harness.tests.support.calls import GROUP, Call, keys, table_of
 from harness.tests.support.serving import rule
-from systems.hermes.pdgraph import Settings
+from systems.hermes.pdgraph import GraphSettings
 from systems.hermes.policy import Hermes
 
 X, Y, Z = AppId(0), AppId(1), AppId(2)
@@ -51,7 +51,7 @@ def hermes(
     return Hermes(
         rule=rule(),
         objective=objective,
-        graphs=Settings(0.0, 1.0, refines, buckets=9, min_correlation=0.5),
+        graphs=GraphSettings(0.0, 1.0, refines, buckets=9, min_correlation=0.5),
         displaces=None,
         renew_s=1.0,
         applications=past,
@@ -196,7 +196,7 @@ def test_graphs_that_cannot_be_are_refused(
     prompt_token_s: float, output_token_s: float, buckets: int, sentence: str
 ) -> None:
     with pytest.raises(ValueError, match=re.escape(sentence)):
-        Settings(prompt_token_s, output_token_s, True, buckets, 0.5)
+        GraphSettings(prompt_token_s, output_token_s, True, buckets, 0.5)
 
 
 def test_another_objective_is_refused() -> None:

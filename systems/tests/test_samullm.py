@@ -14,8 +14,8 @@ from harness.interface.entities import ServiceId
 from harness.planning.estimate import Forecaster
 from harness.planning.plans import Plan, Stage, ready_load
 from harness.planning.preview import StagePreview
-from harness.predictors.ecdf import load_lengths, output_lengths
 from harness.tests.support.rate_preview import RatePreview, rate_preview
+from harness.workloads.ecdf import load_lengths, output_lengths
 from systems.samullm.depth_first_stages import DepthFirstStages
 from systems.samullm.greedy_stages import GreedyStages, best_stage
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from harness.claims.effects import Kind
+from harness.claims.effects import EffectKind
 from systems.seallm.claims import LOADS
 from systems.seallm.measures import (
     attainment,
@@ -57,7 +57,7 @@ def test_load_over_capacity_by_hand(folder: Path) -> None:
     assert mean_backlog_s(folder) == 304.5
     cells = pd.DataFrame({"seed": [0], "system": ["dedicated_tp1"], "folder": [str(folder)]})
     found = {fact.says: fact.measure(cells) for fact in LOADS}
-    assert {one.kind for one in found.values()} == {Kind.ABSOLUTE}
+    assert {one.kind for one in found.values()} == {EffectKind.ABSOLUTE}
     loads = {says: float(one.samples.to_numpy(float)[0, 0]) for says, one in found.items()}
     assert loads["50/s, busiest service, vLLM"] == 2.0
     assert loads["10/s, busiest service, vLLM"] == pytest.approx(0.4)

@@ -15,7 +15,7 @@ from harness.interface.decisions import Deployment
 from harness.interface.entities import Service, ServiceId
 from harness.interface.views import ClusterView
 from harness.planning.forecast import ForecastGroup, Window
-from harness.planning.group_search import Estimate, GroupSearch, WindowForecast
+from harness.planning.group_search import GroupSearch, PlacementEstimate, WindowForecast
 from harness.tests.support.fakes import a_request
 from harness.tests.support.histories import window_of_requests
 from harness.tests.support.serving import LinearCosts, cluster, rule, serve, workload
@@ -35,9 +35,9 @@ ROOMY = LinearCosts(blocks=1000)
 SLOW = LinearCosts(blocks=1000, base_s=0.05)
 
 
-def _estimate(late: Sequence[int], latency: Sequence[float]) -> Estimate:
+def _estimate(late: Sequence[int], latency: Sequence[float]) -> PlacementEstimate:
     none = np.zeros(len(late), np.int64)
-    return Estimate(
+    return PlacementEstimate(
         placement=(), groups=none, requests=none, late=np.array(late), latency=np.array(latency)
     )
 
@@ -57,12 +57,12 @@ class _Told:
     def __init__(self, late_of_a: int) -> None:
         self.late_of_a = late_of_a
 
-    def of(self, placement: Sequence[ForecastGroup]) -> Estimate:
+    def of(self, placement: Sequence[ForecastGroup]) -> PlacementEstimate:
         """Late are all requests of services without a group."""
         groups = np.array([sum(s in g.services for g in placement) for s in self.services])
         late = np.where(groups > 0, 0, REQUESTS)
         late[0] = {0: 10, 1: self.late_of_a}.get(int(groups[0]), 0)
-        return Estimate(
+        return PlacementEstimate(
             placement=tuple(group for group in placement if group.services),
             groups=groups,
             requests=REQUESTS,
@@ -81,7 +81,7 @@ def _search(*, unplaced_first: bool = True, costs: LinearCosts = ROOMY) -> Group
     )
 
 
-def _best(search: GroupSearch, forecast: WindowForecast, *, gpus: int = 2) -> Estimate:
+def _best(search: GroupSearch, forecast: WindowForecast, *, gpus: int = 2) -> PlacementEstimate:
     return search.best(
         forecast,
         SERVICES,

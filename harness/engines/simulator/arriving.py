@@ -9,7 +9,7 @@ from harness.engines.lifecycle import Lifecycle
 from harness.engines.simulator.compiled_groups import CompiledGroups
 from harness.engines.simulator.group import LiveGroup
 from harness.engines.simulator.kernel.world import NO_SECONDS
-from harness.engines.simulator.timeline import Kind, Timeline
+from harness.engines.simulator.timeline import Due, Timeline
 from harness.engines.simulator.units import Units
 from harness.engines.state import UNDISPATCHED, Floats, Ints
 from harness.interface.entities import GroupId, LengthPrediction, RequestId, ServiceId
@@ -21,7 +21,7 @@ MOST_NAMED = 1 << 16
 
 
 @dataclass(slots=True, kw_only=True)
-class Arrivals:
+class Arriving:
     """Hands requests out at their time, or to compiled code ahead of it, and asks the predictor.
 
     `are_heard` says whether any policy or record takes events beside overruns, `calls_are` whether
@@ -102,7 +102,7 @@ class Arrivals:
         for call in self.lifecycle.released(answered, after_s=self.hand_over_s):
             at_s = float(state.arrays.arrival_s[call] + state.arrays.intake_s[call])
             if at_s > state.now_s:
-                self.timeline.add(at_s, Kind.ARRIVAL, call)
+                self.timeline.add(at_s, Due.ARRIVAL, call)
             else:
                 self.released.append(call)
 
@@ -191,7 +191,7 @@ class Arrivals:
         if ahead:
             self.foretold[request] = event
         elif seconds > 0:
-            self.timeline.add(at_s, Kind.PREDICTION, event)
+            self.timeline.add(at_s, Due.PREDICTION, event)
         else:
             self.predicted(event)
 
@@ -208,7 +208,7 @@ class Arrivals:
     def tell_later(self, request: int) -> None:
         """A prediction that was foretold comes as one that was not seen ahead."""
         event = self.foretold.pop(request)
-        self.timeline.add(event.now_s, Kind.PREDICTION, event)
+        self.timeline.add(event.now_s, Due.PREDICTION, event)
 
     def predicted(self, event: Predicted) -> None:
         """A prediction is ready."""

@@ -7,13 +7,13 @@ import numpy as np
 import pandas as pd
 
 from harness.engines.simulator.kernel import host_cache
-from harness.engines.simulator.kernel.host_cache import CACHE, CONTENT, NOT_WANTED, Contents
+from harness.engines.simulator.kernel.host_cache import CACHE, CONTENT, NOT_WANTED, HeldRecords
 from harness.engines.state import Ints
 from harness.interface.apps import Apps, HostCache
 from harness.interface.entities import RequestId, ResourceId, Work
 
 FOUND = ("", "warm", "loading", "cold")
-"""How a call has found its content, by the numbers of `Contents.found`."""
+"""How a call has found its content, by the numbers of `HeldRecords.found`."""
 
 NEEDS_WHOLE_PROMPTS = (
     "adapters and contexts in host memory need batches of whole prompts without padding, in groups "
@@ -27,7 +27,7 @@ class CachedContents:
 
     facts: HostCache
     app: Ints
-    held: Contents
+    held: HeldRecords
 
     @classmethod
     def of(cls, apps: Apps, app: Ints) -> "CachedContents | None":
@@ -41,7 +41,7 @@ class CachedContents:
         contents["size"], contents["ready_s"] = facts.size, np.inf
         contents["used_s"], contents["wanted"] = -np.inf, NOT_WANTED
         count = len(app)
-        held = Contents(
+        held = HeldRecords(
             cache=cache,
             contents=contents,
             content=np.where(apps.outside, -1, facts.content[app]),

@@ -15,10 +15,10 @@ from harness.engines.simulator.group import LiveGroup
 from harness.engines.simulator.kernel import loop
 from harness.engines.simulator.rules import refuse_unfit
 from harness.engines.simulator.stepping import Stepper
-from harness.engines.simulator.timeline import Kind, Timeline
+from harness.engines.simulator.timeline import Due, Timeline
 from harness.interface.decisions import Deployment
 from harness.interface.entities import GpuId, Group, GroupId, RequestId, ServiceId
-from harness.interface.events import Arrived, Deployed, Event, Moved
+from harness.interface.events import Arrived, Event, Moved
 from harness.interface.policies import Capability, CostModel
 
 
@@ -98,7 +98,7 @@ class Deployer:
         if not loaded:
             self._record_load(live)
         self.stopping.append(live)
-        self.timeline.add(live.stop_s, Kind.GROUP_STOPS, live)
+        self.timeline.add(live.stop_s, Due.GROUP_STOPS, live)
 
     def stopped(self, live: LiveGroup) -> None:
         """The last iteration of a stopping group is over."""
@@ -164,7 +164,7 @@ class Deployer:
             self.resident[live.group.id] = replace(live.group, services=kept)
         if kept and load_s:
             self.lifecycle.reading[live.group.id] = missing
-        self.timeline.add(live.loads_from_s + load_s, Kind.GROUP_READY, live)
+        self.timeline.add(live.loads_from_s + load_s, Due.GROUP_READY, live)
 
     def _predecessor(self, group: Group) -> Group | None:
         """The namesake that has loaded on just the GPUs of a group, which now are the group's.
@@ -201,7 +201,6 @@ class Deployer:
         """A group has loaded. False if it was stopped meanwhile."""
         if live.is_stopping:
             return False
-        now_s, groups = self.state.now_s, self.groups.values()
         self.resident[live.group.id] = live.group
         if live.ready_s > live.loads_from_s:
             self._record_load(live)
@@ -209,8 +208,6 @@ class Deployer:
         self.lifecycle.dispatching.changed |= read
         for service in sorted(read):
             self.lifecycle.hand_out(service)
-        if all(other.ready_s <= now_s for other in groups) and not self.lifecycle.reading:
-            self.tell(Deployed(now_s, self.state.deployment))
         return True
 
     def _withdraw_all(self, live: LiveGroup) -> None:

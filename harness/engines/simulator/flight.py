@@ -9,7 +9,7 @@ from harness.costs.iteration import (
     decode_run_seconds,
     work_seconds,
 )
-from harness.engines.iteration_log import Row, Use, row_of
+from harness.engines.iteration_log import KvUse, LogRow, row_of
 from harness.engines.simulator.group import LiveGroup
 from harness.interface.decisions import Batch
 from harness.interface.entities import RequestId, Work
@@ -37,7 +37,7 @@ class Flight:
     before_s: float = 0.0
     booked: int = 0
     slows: float = 1.0
-    use: Use | None = None
+    use: KvUse | None = None
 
     def seconds(self, iterations: int) -> float:
         """Seconds of the first `iterations` of them, and of what is before."""
@@ -58,7 +58,7 @@ class Flight:
             )
         )
 
-    def rows(self) -> Iterator[Row]:
+    def rows(self) -> Iterator[LogRow]:
         """What the log has of it when it is over, if that is kept."""
         if self.use is None:
             return

@@ -3,14 +3,14 @@
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING
 
 import numpy as np
 
+from harness.costs.model import TableCosts
 from harness.costs.profiles import Received
+from harness.engines.host_memory import GroupHost, HostMemory
 from harness.engines.live import LiveState
 from harness.engines.simulator.compiled_groups import CompiledGroups
-from harness.engines.simulator.host_memory import GroupHost
 from harness.engines.simulator.rules import group_kv
 from harness.engines.state import HOST, SWAP_BYTES, SWAP_S, SWAPS, Ints
 from harness.engines.told_keys import ToldKeys
@@ -29,9 +29,6 @@ from harness.interface.prefix_ledger import PrefixLedger
 from harness.interface.tables import RequestTable
 from harness.interface.views import RequestView
 from harness.workloads.prefixes import Prefixes
-
-if TYPE_CHECKING:
-    from harness.engines.simulator.loop import Simulator
 
 LEAST_SHARE = 1e-9
 """Less of the SMs than this is rounding."""
@@ -395,7 +392,7 @@ class GroupWindow:
         return self._live.free_share
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class GroupFactory:
     """Makes the groups of a run, each with all the KV that its services leave free.
 
@@ -404,26 +401,31 @@ class GroupFactory:
 
     state: LiveState
     services: Mapping[ServiceId, Service]
-    engine: "Simulator"
+    costs: TableCosts
+    max_num_seqs: int
+    max_num_batched_tokens: int
+    most_share: float
+    host_memory: HostMemory
+    swap_overlaps: bool
     compiled: CompiledGroups
     prefixes: Prefixes | None
     by_number: dict[int, LiveGroup] = field(default_factory=dict)
 
     def group(self, group: Group) -> LiveGroup:
         """An empty group that has not loaded."""
-        engine, degree = self.engine, group.tensor_parallel
+        degree = group.tensor_parallel
         live = LiveGroup(
             group=group,
             services={service: self.services[service] for service in sorted(group.services)},
             kv=self.ledger(group),
-            max_num_seqs=engine.max_num_seqs,
-            max_num_batched_tokens=engine.max_num_batched_tokens,
-            most_share=engine.most_gpu_share,
+            max_num_seqs=self.max_num_seqs,
+            max_num_batched_tokens=self.max_num_batched_tokens,
+            most_share=self.most_share,
             state=self.state,
             compiled=self.compiled,
             number=self.compiled.reserve(),
-            host=engine.host_memory.of_group(degree, overlaps=engine.swap_overlaps),
-            received_s={it: engine.costs.received_s(it, degree) for it in sorted(group.services)},
+            host=self.host_memory.of_group(degree, overlaps=self.swap_overlaps),
+            received_s={it: self.costs.received_s(it, degree) for it in sorted(group.services)},
         )
         self.by_number[live.number] = live
         return live
@@ -438,7 +440,7 @@ class GroupFactory:
         Raises ValueError where their blocks differ in tokens, and where prefixes are cached and
         there are several services.
         """
-        kv = group_kv(self.engine.costs, group.services, group.tensor_parallel)
+        kv = group_kv(self.costs, group.services, group.tensor_parallel)
         services = {
             service: replace(self.services[service], kv_bytes_per_token=token_bytes)
             for service, token_bytes in kv.token_bytes.items()

@@ -14,26 +14,26 @@ from harness.engines.applications import TOLD
 from harness.engines.ask import ask_deployment, counts_of, refuse_standstill
 from harness.engines.engine import Slots, refuse_seconds, refuse_unmet_needs
 from harness.engines.frames import record
+from harness.engines.host_memory import NO_HOST_MEMORY, HostMemory
 from harness.engines.lifecycle import Lifecycle
 from harness.engines.listeners import Listeners
 from harness.engines.recorder import GpuUse, Recorder
-from harness.engines.simulator.arriving import Arrivals
+from harness.engines.simulator.arriving import Arriving
 from harness.engines.simulator.compiled_groups import CompiledGroups
 from harness.engines.simulator.deciding import TIMED, Deciding
 from harness.engines.simulator.deploying import Deployer
 from harness.engines.simulator.flight import Flight
 from harness.engines.simulator.group import GroupFactory, LiveGroup
-from harness.engines.simulator.host_memory import NO_HOST_MEMORY, HostMemory
 from harness.engines.simulator.kernel.world import REMAINING, TURN
 from harness.engines.simulator.orders import Orders
 from harness.engines.simulator.stepping import Stepper
-from harness.engines.simulator.timeline import Kind, Timeline
+from harness.engines.simulator.timeline import Due, Timeline
 from harness.engines.simulator.units import Units
 from harness.engines.simulator.warm_up import warm_up
 from harness.engines.state import Floats, Ints
 from harness.interface.apps import OUTSIDE
-from harness.interface.entities import Cluster, GroupId, ResourceId, ServiceId
-from harness.interface.events import Finished, Iterated, Overran, Predicted, ServiceDrained
+from harness.interface.entities import Cluster, GroupId, ResourceId
+from harness.interface.events import Finished, Iterated, Overran, Predicted
 from harness.interface.moving import MovingKey
 from harness.interface.policies import Capability, System
 from harness.workloads.prefixes import Prefixes
@@ -162,10 +162,10 @@ def _intake_s(workload: Workload, costs: TableCosts) -> Floats:
 class _Run:
     """One run: wires the parts together and moves the clock.
 
-    `drained` has the services that have answered all since the placement was asked last, which is
-    asked again then and at `wake_s`: what an earlier deployment asked for is forgotten. `wakes`
-    counts the instants since something was computed, predicted or arrived; only timers end then,
-    and groups come and go.
+    `has_drained` says that a service has answered its last request since the placement was asked,
+    which is asked again then and at `wake_s`: what an earlier deployment asked for is forgotten.
+    `wakes` counts the instants since something was computed, predicted or arrived; only timers end
+    then, and groups come and go.
     """
 
     def __init__(
@@ -192,11 +192,10 @@ class _Run:
         )
         self.compiled.state["stops_at_finish"] = Finished in self.told.subscribes
         self.stepper = self._stepper(new_stepper)
-        prefixes = Prefixes.of(workload) if engine.prefix_caching else None
-        factory = GroupFactory(self.state, self.lifecycle.services, engine, self.compiled, prefixes)
+        factory = self._factory()
         self.lifecycle.home_of = factory.home_of
         self.deployer = self._deployer(factory)
-        self.drained, self.wakes = list[ServiceId](), 0
+        self.has_drained, self.wakes = False, 0
         self.wake_s: float | None = -1.0
         self.units = self._units()
         self.arrivals = self._arrivals()
@@ -228,6 +227,21 @@ class _Run:
             )
         return units
 
+    def _factory(self) -> GroupFactory:
+        engine = self.engine
+        return GroupFactory(
+            state=self.state,
+            services=self.lifecycle.services,
+            costs=engine.costs,
+            max_num_seqs=engine.max_num_seqs,
+            max_num_batched_tokens=engine.max_num_batched_tokens,
+            most_share=engine.most_gpu_share,
+            host_memory=engine.host_memory,
+            swap_overlaps=engine.swap_overlaps,
+            compiled=self.compiled,
+            prefixes=Prefixes.of(self.workload) if engine.prefix_caching else None,
+        )
+
     def _orders(self, factory: GroupFactory) -> Orders:
         return Orders(
             lifecycle=self.lifecycle,
@@ -239,11 +253,11 @@ class _Run:
             compiled=self.compiled,
         )
 
-    def _arrivals(self) -> Arrivals:
+    def _arrivals(self) -> Arriving:
         # Which calls begin when is not known ahead where they may wait for backends.
         keeps = self.recorder.keep_events or self.state.backends is not None
         think_s = self.workload.think_s
-        return Arrivals(
+        return Arriving(
             lifecycle=self.lifecycle,
             groups=self.groups,
             timeline=self.timeline,
@@ -364,7 +378,7 @@ class _Run:
             self.compiled.is_working
             or self.arrivals.next_s < np.inf
             or self.timeline.has(
-                Kind.BATCH_ENDS, Kind.UNIT_ENDS, Kind.BACKEND_READY, Kind.ARRIVAL, Kind.PREDICTION
+                Due.BATCH_ENDS, Due.UNIT_ENDS, Due.BACKEND_READY, Due.ARRIVAL, Due.PREDICTION
             )
         ):
             self.wakes = 0
@@ -393,23 +407,23 @@ class _Run:
         while due := self.timeline.pop_due(self.state.now_s):
             self._happen(*due)
 
-    def _happen(self, kind: Kind, subject: object) -> None:
+    def _happen(self, kind: Due, subject: object) -> None:
         """One thing of the timeline. Policies are asked when all that is due has happened."""
-        if kind is Kind.BATCH_ENDS and isinstance(subject, Flight):
+        if kind is Due.BATCH_ENDS and isinstance(subject, Flight):
             self.stepper.end(subject)
-        elif kind is Kind.PREDICTION and isinstance(subject, Predicted):
+        elif kind is Due.PREDICTION and isinstance(subject, Predicted):
             self.arrivals.predicted(subject)
-        elif kind is Kind.UNIT_ENDS and isinstance(subject, int):
+        elif kind is Due.UNIT_ENDS and isinstance(subject, int):
             self.state.arrays.finished_s[subject] = self.state.now_s
             self._finish(np.array([subject]))
-        elif kind is Kind.BACKEND_READY and self.units is not None and isinstance(subject, str):
+        elif kind is Due.BACKEND_READY and self.units is not None and isinstance(subject, str):
             self.units.loaded(ResourceId(subject))
-        elif kind is Kind.ARRIVAL and isinstance(subject, int):
+        elif kind is Due.ARRIVAL and isinstance(subject, int):
             self.arrivals.released.append(subject)
         elif isinstance(subject, LiveGroup):
-            if kind is Kind.GROUP_STOPS:
+            if kind is Due.GROUP_STOPS:
                 self.deployer.stopped(subject)
-            elif kind is Kind.GROUP_READY:
+            elif kind is Due.GROUP_READY:
                 self.deployer.ready(subject)
             elif subject.wakes_by(self.state.now_s):
                 self.stepper.interrupt(subject)
@@ -442,19 +456,17 @@ class _Run:
         self.orders.refresh()
 
     def _place_if_due(self) -> None:
-        """Tell of what is drained, then ask for a deployment where it is time to."""
+        """Ask for a deployment where a service has drained, or it is time to."""
         life, now_s = self.lifecycle, self.state.now_s
-        for service in self.drained:
-            self.told.tell(ServiceDrained(now_s, service))
-        is_due = bool(self.drained) or (self.wake_s is not None and self.wake_s <= now_s)
-        self.drained.clear()
+        is_due = self.has_drained or (self.wake_s is not None and self.wake_s <= now_s)
+        self.has_drained = False
         if not is_due or life.is_over:
             return
         self._catch_up()
         deployment = ask_deployment(self.system.placement, life.view, self.recorder)
         self.wake_s = deployment.wake_s
         if deployment.wake_s is not None:
-            self.timeline.add(deployment.wake_s, Kind.PLACEMENT_WAKES)
+            self.timeline.add(deployment.wake_s, Due.PLACEMENT_WAKES)
         if deployment != self.state.deployment:
             self.deployer.deploy(deployment)
 
@@ -476,6 +488,6 @@ class _Run:
                 finished_s = float(self.state.arrays.finished_s[request])
                 tokens = int(self.workload.output_tokens[request])
                 self.told.tell(Finished(finished_s, self.state.facts(request), tokens))
-        self.drained += self.lifecycle.answered(requests)
+        self.has_drained |= self.lifecycle.answered(requests)
         if self.workload.answers_release:
             self.arrivals.release(requests)

@@ -9,7 +9,7 @@ import numpy as np
 from harness.engines.lifecycle import Lifecycle
 from harness.engines.listeners import Listeners
 from harness.engines.recorder import Recorder
-from harness.engines.simulator.arriving import Arrivals
+from harness.engines.simulator.arriving import Arriving
 from harness.engines.simulator.cached_contents import NEEDS_WHOLE_PROMPTS
 from harness.engines.simulator.compiled_groups import CompiledGroups
 from harness.engines.simulator.deciding import Deciding
@@ -18,7 +18,7 @@ from harness.engines.simulator.kernel import renewal, world
 from harness.engines.simulator.kernel.layout import Rule
 from harness.engines.simulator.rules import open_group, order_rule, reserves, tell_keys
 from harness.engines.simulator.stepping import Stepper
-from harness.engines.simulator.timeline import Kind
+from harness.engines.simulator.timeline import Due
 from harness.engines.state import UNDISPATCHED, Ints
 from harness.interface.decisions import (
     ContinuousBatching,
@@ -48,7 +48,7 @@ class Orders:
     deciding: Deciding
     recorder: Recorder
     factory: GroupFactory
-    arrivals: Arrivals
+    arrivals: Arriving
     compiled: CompiledGroups
     by_number: dict[int, LiveGroup] = field(default_factory=dict)
     told_coming: dict[ServiceId, PriorityOrder] = field(default_factory=dict)
@@ -170,7 +170,7 @@ class Orders:
             live.group.services,
             live.group.tensor_parallel,
             log_columns=self.recorder.log_columns,
-            max_tokens=self.factory.engine.max_num_batched_tokens,
+            max_tokens=self.factory.max_num_batched_tokens,
             decide_s=self.deciding.before_s(0.0, whole=True),
         )
         is_whole = not (rule.chunked_prefill or rule.pads or rule.until or rule.is_shared)
@@ -193,7 +193,7 @@ class Orders:
     def _refuse(self, rule: ContinuousBatching) -> None:
         """Raise ValueError where a rule asks for larger batches than the engine has."""
         for name in ("max_num_seqs", "max_num_batched_tokens"):
-            asked, most = getattr(rule, name), getattr(self.factory.engine, name)
+            asked, most = getattr(rule, name), getattr(self.factory, name)
             if asked > most:
                 raise ValueError(f"the policy's {name}={asked} exceeds the engine's {most}")
 
@@ -290,7 +290,7 @@ class Orders:
         """The keys of all requests of a group are asked now, and again at `renew_s`."""
         live.told.note_all(order, self.told.heard, self.lifecycle.state.now_s)
         if order.renew_s is not None:
-            self.arrivals.timeline.add(live.told.due_s, Kind.GROUP_WAKES, live)
+            self.arrivals.timeline.add(live.told.due_s, Due.GROUP_WAKES, live)
 
     def tell_keys(self, number: int, ids: Ints) -> None:
         """Running requests of a group are past the last piece of their key."""

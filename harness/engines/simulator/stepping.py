@@ -15,7 +15,7 @@ from harness.engines.simulator.cached_contents import NEEDS_WHOLE_PROMPTS, Cache
 from harness.engines.simulator.deciding import Deciding
 from harness.engines.simulator.flight import Flight, decodes_after, work_of
 from harness.engines.simulator.group import LiveGroup
-from harness.engines.simulator.timeline import Kind, Timeline
+from harness.engines.simulator.timeline import Due, Timeline
 from harness.engines.token_gaps import note_batch
 from harness.engines.told_keys import Heard
 from harness.interface.applied import after
@@ -176,7 +176,7 @@ class Stepper:
         told.look(live.table, told.order, self.heard, live.now_s)
         if told.due_s != due_s:
             live.wake_s = told.due_s
-            self.timeline.add(told.due_s, Kind.GROUP_WAKES, live)
+            self.timeline.add(told.due_s, Due.GROUP_WAKES, live)
         self.interrupt(live)
 
     def apply(self, live: LiveGroup, decision: Decision, *, pads: bool, seconds: float) -> None:
@@ -197,7 +197,7 @@ class Stepper:
             self._cut(live)
         live.wake_s, live.is_stepped = decision.wake_s, True
         if decision.wake_s is not None:
-            self.timeline.add(decision.wake_s, Kind.GROUP_WAKES, live)
+            self.timeline.add(decision.wake_s, Due.GROUP_WAKES, live)
         if not live.in_flight:
             refuse_idling(self.policy, live, decision)
 
@@ -267,7 +267,7 @@ class Stepper:
         live.in_flight = (*live.in_flight, batch)
         self.flights.setdefault(id(live), []).append(flight)
         flight.ends_s = live.now_s + flight.seconds(flight.iterations)
-        self.timeline.add(flight.ends_s, Kind.BATCH_ENDS, flight)
+        self.timeline.add(flight.ends_s, Due.BATCH_ENDS, flight)
 
     def _start(self, request: RequestId) -> None:
         """Note when a request begins to run, first or again."""
@@ -338,7 +338,7 @@ class Stepper:
                 cut = replace(flight, iterations=iterations)
                 cut.ends_s = flight.start_s + cut.seconds(iterations)
                 self.flights[id(live)][place] = cut
-                self.timeline.add(cut.ends_s, Kind.BATCH_ENDS, cut)
+                self.timeline.add(cut.ends_s, Due.BATCH_ENDS, cut)
 
     def end(self, flight: Flight) -> bool:
         """A batch is done: grow, produce, finish. False if a shorter flight replaced it."""

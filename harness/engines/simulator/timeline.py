@@ -7,7 +7,7 @@ from enum import IntEnum
 from itertools import count
 
 
-class Kind(IntEnum):
+class Due(IntEnum):
     """What happens; at equal times the lower comes first: completions, arrivals, then timers."""
 
     BATCH_ENDS = 0
@@ -26,16 +26,16 @@ class Kind(IntEnum):
 class Timeline:
     """A heap of (time, kind, sequence, subject). `subject` is whatever the kind needs."""
 
-    _heap: list[tuple[float, Kind, int, object]] = field(default_factory=list)
+    _heap: list[tuple[float, Due, int, object]] = field(default_factory=list)
     _sequence: "count[int]" = field(default_factory=count)
-    _of: Counter[Kind] = field(default_factory=Counter)
+    _of: Counter[Due] = field(default_factory=Counter)
 
-    def add(self, at_s: float, kind: Kind, subject: object = None) -> None:
+    def add(self, at_s: float, kind: Due, subject: object = None) -> None:
         """Something will happen."""
         self._of[kind] += 1
         heapq.heappush(self._heap, (at_s, kind, next(self._sequence), subject))
 
-    def has(self, *kinds: Kind) -> bool:
+    def has(self, *kinds: Due) -> bool:
         """Whether anything of these kinds will happen."""
         return any(self._of[kind] for kind in kinds)
 
@@ -44,7 +44,7 @@ class Timeline:
         """When the next thing happens; infinite if nothing will."""
         return self._heap[0][0] if self._heap else float("inf")
 
-    def pop_due(self, now_s: float) -> tuple[Kind, object] | None:
+    def pop_due(self, now_s: float) -> tuple[Due, object] | None:
         """The next thing that is due, or None."""
         if self._heap and self._heap[0][0] <= now_s:
             _, kind, _, subject = heapq.heappop(self._heap)

@@ -14,11 +14,11 @@ from harness.engines.listeners import Listeners
 from harness.engines.recorder import Recorder
 from harness.engines.simulator.cached_contents import CachedContents
 from harness.engines.simulator.compiled_groups import CompiledGroups
-from harness.engines.simulator.timeline import Kind, Timeline
+from harness.engines.simulator.timeline import Due, Timeline
 from harness.engines.state import Bools, Ints
 from harness.interface.apps import Apps, Backend
 from harness.interface.entities import ResourceId
-from harness.interface.events import AppFinished, Event, Warmed
+from harness.interface.events import AppFinished, Event
 
 
 @dataclass(slots=True, kw_only=True)
@@ -87,7 +87,7 @@ class Units:
 
         def start(name: ResourceId, backend: Backend) -> None:
             ready_s = self.lifecycle.state.now_s + backend.load_s
-            self.timeline.add(ready_s, Kind.BACKEND_READY, name)
+            self.timeline.add(ready_s, Due.BACKEND_READY, name)
 
         return Backends(self.apps, app, start=start, stop=lambda _: None)
 
@@ -119,7 +119,7 @@ class Units:
                 self.compiled.add_external(call)
             else:
                 ends_s = float(state.now_s + self.apps.external_s[call])
-                self.timeline.add(ends_s, Kind.UNIT_ENDS, call)
+                self.timeline.add(ends_s, Due.UNIT_ENDS, call)
 
     def note(self, calls: Ints) -> Ints:
         """Note that calls are answered, or over; returns those of an LLM."""
@@ -139,13 +139,10 @@ class Units:
 
     def loaded(self, name: ResourceId) -> None:
         """A backend has loaded, an adapter or a context."""
-        now_s = self.lifecycle.state.now_s
         if self.backends is not None:
-            self._start(self.backends.ready(name, now_s))
+            self._start(self.backends.ready(name, self.lifecycle.state.now_s))
         # The next content can be loaded now.
         self.prewarming_is_due |= self.contents is not None
-        if self.told.wants(Warmed):
-            self._tell(Warmed(now_s, name))
 
     def prewarm(self) -> None:
         """Ask which backends to load, after events and when it is time."""
@@ -166,9 +163,9 @@ class Units:
                 queue = self.in_order(not self.contents.facts.grows)
             loads = self.contents.want(decision.wanted, queue, now_s, decision.contexts_share)
             if loads is not None:
-                self.timeline.add(loads[1], Kind.BACKEND_READY, loads[0])
+                self.timeline.add(loads[1], Due.BACKEND_READY, loads[0])
         if decision.wake_s is not None and decision.wake_s != self._wake_s:
-            self.timeline.add(max(decision.wake_s, now_s), Kind.PREWARM_WAKES)
+            self.timeline.add(max(decision.wake_s, now_s), Due.PREWARM_WAKES)
         self._wake_s = decision.wake_s
 
     def end(self) -> None:

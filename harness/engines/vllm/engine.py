@@ -12,7 +12,7 @@ from harness.engines.recorder import Recorder
 from harness.engines.simulator.warm_up import warm_up
 from harness.engines.vllm.options import VllmOptions, model_files
 from harness.engines.vllm.processor import engine_name, has_gpus
-from harness.engines.vllm.run import Run
+from harness.engines.vllm.run import VllmRun
 from harness.engines.vllm.timed_batches import how_fast
 from harness.interface.apps import OUTSIDE
 from harness.interface.entities import ServiceId
@@ -99,7 +99,7 @@ class Vllm(VllmOptions):
 
 
 def _run(options: VllmOptions, workload: Workload, system: System, recorder: Recorder) -> None:
-    run = Run(options=options, workload=workload, system=system, recorder=recorder)
+    run = VllmRun(options=options, workload=workload, system=system, recorder=recorder)
     try:
         run.start()
         run.loop()

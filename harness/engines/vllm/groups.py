@@ -31,7 +31,7 @@ from harness.interface.entities import (
 from harness.interface.events import Event
 
 
-class Served(Protocol):
+class GroupHandle(Protocol):
     """One group being served, in this process or another."""
 
     @property
@@ -86,7 +86,7 @@ class Groups:
     """
 
     cluster: Cluster
-    start: Callable[[Group], Served]
+    start: Callable[[Group], GroupHandle]
     change: Callable[[RayGroup, Group], None]
     clock: Callable[[], float]
     epoch_s: Callable[[], float]
@@ -94,7 +94,7 @@ class Groups:
     give_back: Callable[[Sequence[Submission]], None]
     lost: Callable[[RayGroup, GroupLost], None]
     deployment: Deployment = field(default_factory=lambda: Deployment(()))
-    live: dict[GroupId, Served] = field(default_factory=dict)
+    live: dict[GroupId, GroupHandle] = field(default_factory=dict)
     loading: dict[GroupId, RayGroup] = field(default_factory=dict)
     leaving: list[RayGroup] = field(default_factory=list)
     waiting: dict[GroupId, list[Submission]] = field(default_factory=dict)
@@ -158,7 +158,7 @@ class Groups:
         for served in self.live.values():
             served.predict(request, length)
 
-    def _hand(self, served: Served, submissions: list[Submission]) -> None:
+    def _hand(self, served: GroupHandle, submissions: list[Submission]) -> None:
         served.submit(submissions)
         for submission in submissions:
             request = submission.facts.id
@@ -237,7 +237,7 @@ class Groups:
         else:
             self._begin(group.id, served)
 
-    def _begin(self, name: GroupId, served: Served) -> None:
+    def _begin(self, name: GroupId, served: GroupHandle) -> None:
         """A group has loaded: it takes what has waited for it."""
         self.live[name] = served
         self.resolved[name] = served.resolved
@@ -303,7 +303,7 @@ class Groups:
             served.wait()
         self.advance()
 
-    def stop(self, keep: Callable[[Served], bool]) -> None:
+    def stop(self, keep: Callable[[GroupHandle], bool]) -> None:
         """End all groups that are not kept."""
         for served in (*self.live.values(), *self.loading.values(), *self.leaving):
             if not keep(served):

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from harness.engines.told_keys import Heard
 from harness.engines.vllm.group import EngineSettings, VllmGroup, new_engines
-from harness.engines.vllm.groups import Served
+from harness.engines.vllm.groups import GroupHandle
 from harness.engines.vllm.options import VllmOptions
 from harness.engines.vllm.processor import has_gpus
 from harness.engines.vllm.ray import RayGroup
@@ -14,7 +14,7 @@ from harness.interface.policies import SchedulingPolicy
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Loader:
+class GroupLoader:
     """Starts groups that decide by one policy; times are of `clock`, in seconds.
 
     `heard` counts what the policy object here has observed, for the groups of this process.
@@ -27,7 +27,7 @@ class Loader:
     keeps_answers: bool
     heard: Heard = field(default_factory=Heard)
 
-    def start(self, group: Group) -> Served:
+    def start(self, group: Group) -> GroupHandle:
         """Start a group's engines, or take some that are loaded."""
         services, settings = self._wanted(group)
         if self.options.ray:
@@ -55,7 +55,7 @@ class Loader:
         services = [self.services[name] for name in sorted(group.services)]
         return services, self.options.settings(services, group)
 
-    def keep(self, group: Served) -> bool:
+    def keep(self, group: GroupHandle) -> bool:
         """Whether a group stays loaded: one of this process does if asked to and idle."""
         if not self.options.keep_loaded or not isinstance(group, VllmGroup) or group.has_work:
             return False

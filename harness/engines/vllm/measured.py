@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.engines.frames import record
-from harness.engines.iteration_log import Row, row_of
+from harness.engines.iteration_log import LogRow, row_of
 from harness.engines.recorder import GpuUse, Recorder
 from harness.engines.state import LOG_COLUMNS, RequestArrays
 from harness.engines.token_gaps import note_batch
@@ -33,7 +33,7 @@ class _Account:
     """What a group's iterations add up to."""
 
     busy_s: list[tuple[float, float]] = field(default_factory=list)
-    rows: list[Row] = field(default_factory=list)
+    rows: list[LogRow] = field(default_factory=list)
 
 
 class Measured:
@@ -138,7 +138,7 @@ class Measured:
             arrays.finished_s[request] = iteration.end_s
             arrays.kv[request] = 0
 
-    def _row(self, iteration: Iteration) -> Row:
+    def _row(self, iteration: Iteration) -> LogRow:
         """The iteration as a row of the log."""
         kv = self._arrays.kv
         tokens = iteration.batch.tokens

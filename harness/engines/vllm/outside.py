@@ -10,13 +10,13 @@ import numpy as np
 
 from harness.engines.applications import Applications
 from harness.engines.backends import Backends
-from harness.engines.containers import Ran
+from harness.engines.containers import CodeResult
 from harness.engines.live import LiveState
 from harness.engines.state import Ints
 from harness.interface.apps import Apps, Backend
 from harness.interface.decisions import Prewarm
 from harness.interface.entities import ResourceId
-from harness.interface.events import AppFinished, Event, Warmed
+from harness.interface.events import AppFinished, Event
 from harness.interface.policies import LengthPredictor
 
 MOST_THREADS = 64
@@ -29,7 +29,7 @@ class RunsCode(Protocol):
     def start(self, name: str) -> None:
         """Start one; RuntimeError where that fails."""
 
-    def run(self, name: str, code: str) -> Ran:
+    def run(self, name: str, code: str) -> CodeResult:
         """Run code in one."""
 
     def stop(self, name: str) -> None:
@@ -179,7 +179,6 @@ class Outside:
             elif self.backends is not None:
                 self._loading.pop(what, None)
                 self._start(self.backends.ready(what, ended_s))
-                self._tell(Warmed(ended_s, what))
         return calls
 
     def prewarm(self, decision: Prewarm) -> None:

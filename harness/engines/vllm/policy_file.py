@@ -10,7 +10,7 @@ from pathlib import Path
 
 from harness.config.build import build
 from harness.config.yaml_files import read_policy
-from harness.engines.simulator.host_memory import NO_HOST_MEMORY
+from harness.engines.host_memory import NO_HOST_MEMORY
 from harness.interface.policies import SchedulingPolicy
 
 POLICY_FILE = "SCHEDULER_POLICY"

@@ -12,7 +12,7 @@ from harness.interface.entities import ServiceId
 
 
 @dataclass(slots=True, kw_only=True)
-class Progress:
+class StandstillCheck:
     """Counts the timers of a placement that have ended since something was under way.
 
     A run that has a horizon may wait for it.

@@ -20,26 +20,26 @@ from harness.engines.recorder import Recorder
 from harness.engines.state import Ints
 from harness.engines.vllm.client import Client
 from harness.engines.vllm.group import Report, Submission
-from harness.engines.vllm.groups import Groups, Served
-from harness.engines.vllm.loading import Loader
+from harness.engines.vllm.groups import GroupHandle, Groups
+from harness.engines.vllm.loading import GroupLoader
 from harness.engines.vllm.measured import Measured
 from harness.engines.vllm.options import VllmOptions
 from harness.engines.vllm.outside import Outside
 from harness.engines.vllm.predictions import Predictions
 from harness.engines.vllm.processor import has_gpus
-from harness.engines.vllm.progress import Progress
+from harness.engines.vllm.progress import StandstillCheck
 from harness.engines.vllm.prompts import Prompts
 from harness.engines.vllm.ray import GroupLost, RayGroup, slots_of_ray
 from harness.interface.decisions import Deployment
 from harness.interface.entities import Group, GroupId, ServiceId
-from harness.interface.events import Event, ServiceDrained
+from harness.interface.events import Event
 from harness.interface.policies import Capability, System
 from harness.workloads.workload import Workload
 
 POLL_S = 0.002
 
 
-class Run:
+class VllmRun:
     """One run: the clock, the client, the groups and what is recorded of them."""
 
     def __init__(
@@ -73,7 +73,7 @@ class Run:
             give_back=self._take_back,
             lost=self._lost,
         )
-        self.progress = Progress(
+        self.progress = StandstillCheck(
             client=self.client,
             groups=self.groups,
             predictions=self.predictions,
@@ -118,11 +118,11 @@ class Run:
             pool=pool,
         )
 
-    def _loader(self) -> Loader:
+    def _loader(self) -> GroupLoader:
         moves = Capability.REDEPLOY in self.system.placement.requires
         moves |= self.options.on_loss == "redo"
         carries = bool(self.workload.edges.carries.any())
-        return Loader(
+        return GroupLoader(
             options=self.options,
             policy=self.system.scheduling,
             services=dict(self.lifecycle.services),
@@ -238,7 +238,7 @@ class Run:
             self.state.now_s = self.clock()
             self._release(np.array(lost, np.int64))
 
-    def _may_step(self, group: Served) -> bool:
+    def _may_step(self, group: GroupHandle) -> bool:
         wake_s = group.wake_s
         return group.has_work and (wake_s is None or wake_s <= self.clock() or self._is_news)
 
@@ -338,9 +338,7 @@ class Run:
         answered = np.array(calls, np.int64)
         if self.units is not None:
             self.units.answered(answered, self.state.now_s)
-        for service in self.lifecycle.answered(answered):
-            self._place_due = True
-            self._tell([ServiceDrained(self.state.now_s, service)])
+        self._place_due |= self.lifecycle.answered(answered)
         self._release(answered)
 
     def _release(self, answered: Ints) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from harness.engines.iteration_log import Row, Use
+from harness.engines.iteration_log import KvUse, LogRow
 from harness.interface.decisions import Batch, Decision
 from harness.interface.entities import RequestId
 from harness.interface.views import RequestView
@@ -22,7 +22,7 @@ class Iteration:
     decision: Decision
     batch: Batch
     prompts: frozenset[RequestId]
-    use: Use
+    use: KvUse
     made: Mapping[RequestId, int]
     finished: tuple[RequestId, ...]
     start_s: float
@@ -32,7 +32,7 @@ class Iteration:
     end_s: float
 
     @property
-    def times(self) -> Row:
+    def times(self) -> LogRow:
         """The columns of `TIMES`."""
         tokens = self.batch.tokens
         prompt_tokens = sum([tokens[request] for request in self.prompts])
@@ -52,7 +52,7 @@ class Step:
     decision: Decision
     batch: Batch
     prompts: frozenset[RequestId]
-    use: Use
+    use: KvUse
     before: Mapping[RequestId, int] | None
     start_s: float
     decided_s: float

@@ -23,7 +23,7 @@ from harness.engines.vllm.designed import (
 )
 from harness.engines.vllm.group import Report, VllmGroup
 from harness.engines.vllm.options import VllmOptions
-from harness.engines.vllm.run import Run
+from harness.engines.vllm.run import VllmRun
 from harness.engines.vllm.step import Iteration
 from harness.interface.decisions import ContinuousBatching, Decision, PriorityOrder
 from harness.interface.entities import Group, RequestId, Service
@@ -96,7 +96,7 @@ class _ByIteration(Client):
         return self._take()
 
 
-class _TimedRun(Run):
+class _TimedRun(VllmRun):
     """A run that notes when each round of its loop begins and has taken requests in."""
 
     def __init__(

@@ -12,7 +12,7 @@ from harness.claims.effects import (
     Cells,
     ClaimError,
     Effect,
-    Kind,
+    EffectKind,
     absolute,
     at_least,
     at_most,
@@ -115,27 +115,27 @@ def test_only_settings_and_seeds_of_both_sides_count() -> None:
 def test_a_ratio_is_of_averages() -> None:
     """Seed 0: (2 + 12) / (1 + 3); seed 1: (6 + 10) / (2 + 2)."""
     found = ratio(CELLS, JCT, of=SLOW, over=FAST, average_over=["load"])
-    assert (found.kind, values(found)) == (Kind.RATIO, [[3.5], [4.0]])
+    assert (found.kind, values(found)) == (EffectKind.RATIO, [[3.5], [4.0]])
     at_one = ratio(CELLS, JCT, of=SLOW | {"load": 1}, over=FAST | {"load": 1})
     assert values(at_one) == [[2.0], [3.0]]
 
 
 def test_a_reduction_has_the_samples_of_its_ratio() -> None:
     found = reduction(CELLS, JCT, of=FAST, over=SLOW, average_over=["load"])
-    assert (found.kind, values(found)) == (Kind.REDUCTION, [[4 / 14], [4 / 16]])
+    assert (found.kind, values(found)) == (EffectKind.REDUCTION, [[4 / 14], [4 / 16]])
 
 
 @pytest.mark.parametrize(
     ("met", "kind", "samples"),
     [
         # 0.64 and 0.60 over 0.32 and 0.30
-        ((0.64, 0.32, 0.60, 0.30), Kind.RATIO, [2.0, 2.0]),
-        ((0.64, 0.06, 0.60, 0.02), Kind.DIFFERENCE, [0.58, 0.58]),  # 4% on average
-        ((0.64, 0.32, 0.60, 0.0), Kind.DIFFERENCE, [0.32, 0.60]),
+        ((0.64, 0.32, 0.60, 0.30), EffectKind.RATIO, [2.0, 2.0]),
+        ((0.64, 0.06, 0.60, 0.02), EffectKind.DIFFERENCE, [0.58, 0.58]),  # 4% on average
+        ((0.64, 0.32, 0.60, 0.0), EffectKind.DIFFERENCE, [0.32, 0.60]),
     ],
 )
 def test_shares_near_0_have_no_ratio(
-    met: tuple[float, ...], kind: Kind, samples: list[float]
+    met: tuple[float, ...], kind: EffectKind, samples: list[float]
 ) -> None:
     places = [(system, seed) for seed in (0, 1) for system in ("fast", "slow")]
     rows = [(*place, share) for place, share in zip(places, met, strict=True)]
@@ -144,42 +144,42 @@ def test_shares_near_0_have_no_ratio(
     found = share_ratio(fast, slow, paper=(0.5, 0.2))
     assert found.kind is kind
     assert found.samples[ALL].tolist() == pytest.approx(samples)
-    assert found.printed == (pytest.approx(0.3) if kind is Kind.DIFFERENCE else None)
+    assert found.printed == (pytest.approx(0.3) if kind is EffectKind.DIFFERENCE else None)
 
 
 def test_shares_are_compared_at_every_setting() -> None:
     of, over = (at_least(CELLS, JCT, at, settings=["load"]) for at in (SLOW, FAST))
     found = share_ratio(of, over, by_setting=True)
-    assert (found.kind, values(found)) == (Kind.RANGE, [[2.0, 4.0], [3.0, 5.0]])
-    small = Effect(Kind.AT_LEAST, over.samples * [1.0, 0.01])  # at one of two settings
-    assert share_ratio(of, small, by_setting=True).kind is Kind.DIFFERENCE
+    assert (found.kind, values(found)) == (EffectKind.RANGE, [[2.0, 4.0], [3.0, 5.0]])
+    small = Effect(EffectKind.AT_LEAST, over.samples * [1.0, 0.01])  # at one of two settings
+    assert share_ratio(of, small, by_setting=True).kind is EffectKind.DIFFERENCE
 
 
 def test_ratios_over_settings() -> None:
     found = over_settings(CELLS, JCT, of=SLOW, over=FAST, settings=["load"])
-    assert (found.kind, values(found)) == (Kind.RANGE, [[2.0, 4.0], [3.0, 5.0]])
+    assert (found.kind, values(found)) == (EffectKind.RANGE, [[2.0, 4.0], [3.0, 5.0]])
 
 
 def test_effects_are_joined_at_the_seeds_of_all() -> None:
     one = over_settings(CELLS, JCT, of=SLOW, over=FAST, settings=["load"])
     other = over_settings(CELLS[CELLS["seed"] == 1], JCT, of=FAST, over=SLOW, settings=["load"])
     found = joined(one, other)
-    assert (found.kind, values(found)) == (Kind.RANGE, [[3.0, 5.0, 1 / 3, 1 / 5]])
+    assert (found.kind, values(found)) == (EffectKind.RANGE, [[3.0, 5.0, 1 / 3, 1 / 5]])
     assert found.samples.columns.tolist() == ["0: 1", "0: 2", "1: 1", "1: 2"]
 
 
 def test_values_and_bounds_are_the_figures_themselves() -> None:
     value = absolute(CELLS, JCT, SLOW, average_over=["load"])
-    assert (value.kind, values(value)) == (Kind.ABSOLUTE, [[7.0], [8.0]])
+    assert (value.kind, values(value)) == (EffectKind.ABSOLUTE, [[7.0], [8.0]])
     upper = at_most(CELLS, JCT, SLOW, settings=["load"])
-    assert (upper.kind, values(upper)) == (Kind.AT_MOST, [[2.0, 12.0], [6.0, 10.0]])
+    assert (upper.kind, values(upper)) == (EffectKind.AT_MOST, [[2.0, 12.0], [6.0, 10.0]])
     lower = at_least(CELLS, JCT, SLOW | {"load": 1})
-    assert (lower.kind, values(lower)) == (Kind.AT_LEAST, [[2.0], [6.0]])
+    assert (lower.kind, values(lower)) == (EffectKind.AT_LEAST, [[2.0], [6.0]])
 
 
 def test_what_makes_no_difference_is_a_ratio_at_every_setting() -> None:
     found = equal(CELLS, JCT, of=SLOW, over=FAST, settings=["load"])
-    assert (found.kind, values(found)) == (Kind.EQUAL, [[2.0, 4.0], [3.0, 5.0]])
+    assert (found.kind, values(found)) == (EffectKind.EQUAL, [[2.0, 4.0], [3.0, 5.0]])
 
 
 @pytest.mark.parametrize(("rising", "sign"), [(True, 1), (False, -1)])
@@ -187,7 +187,7 @@ def test_a_trend_is_the_last_ratio_over_the_first(rising: bool, sign: int) -> No
     """Numbers are in order, whatever the order of the cells: 10 comes after 2."""
     cells = CELLS.replace({"load": {2: 10, 1: 2}}).iloc[::-1]
     found = trend(cells, JCT, of=SLOW, over=FAST, along="load", rising=rising)
-    assert found.kind is Kind.TREND
+    assert found.kind is EffectKind.TREND
     assert found.samples[ALL].to_list() == pytest.approx([sign * np.log(2), sign * np.log(5 / 3)])
 
 
@@ -217,7 +217,7 @@ def test_a_fact_must_be_so_at_every_setting() -> None:
     found = share_of_seeds(
         CELLS, lambda slow, fast: slow >= 3 * fast, (JCT, SLOW), (JCT, FAST), settings=["load"]
     )
-    assert (found.kind, values(found)) == (Kind.FACT, [[False], [True]])
+    assert (found.kind, values(found)) == (EffectKind.FACT, [[False], [True]])
     at_two = share_of_seeds(CELLS, lambda slow: slow > 11, (JCT, SLOW | {"load": 2}))
     assert values(at_two) == [[True], [False]]
 
@@ -270,5 +270,5 @@ def test_an_effect_needs_a_seed_and_positive_ratios() -> None:
         ratio(apart, JCT, of=SLOW, over=FAST, average_over=["load"])
     for value in (0.0, np.inf):
         with pytest.raises(ClaimError, match="a ratio of figures that are not positive"):
-            Effect(Kind.RATIO, pd.DataFrame({ALL: [1.0, value]}))
-    Effect(Kind.ABSOLUTE, pd.DataFrame({ALL: [0.0]}))
+            Effect(EffectKind.RATIO, pd.DataFrame({ALL: [1.0, value]}))
+    Effect(EffectKind.ABSOLUTE, pd.DataFrame({ALL: [0.0]}))

@@ -20,8 +20,8 @@ from harness.claims.effects import (
     ratio,
     reduction,
 )
-from harness.claims.judge import Judged, Source, check, judge, judge_facts, probes
-from harness.claims.paper import Fact, FigureSpec, Paper, load_paper
+from harness.claims.judge import Source, check, judge, judge_facts, probes
+from harness.claims.paper import Fact, FigureSpec, Judged, Paper, load_paper
 from harness.claims.tables import COLUMNS, read_csv, read_facts, write_csv, write_facts
 from harness.claims.verdicts import Verdict, Word
 from harness.runs.cell_lists import ScenarioCells

@@ -6,15 +6,16 @@ from typing import Any
 
 import pytest
 
-from harness.claims.effects import ClaimError, Kind, absolute, ratio
-from harness.claims.judge import Judged, JudgedFact
-from harness.claims.paper import Fact, FigureSpec, Paper
+from harness.claims.effects import ClaimError, EffectKind, absolute, ratio
+from harness.claims.paper import Fact, FigureSpec, Judged, JudgedFact, Paper
 from harness.claims.texts import Shown, check_texts, filled, joined, ours_of, printed, with_texts
 from harness.claims.verdicts import Verdict, Word
 
-SAVED = Verdict(Word.HOLDS, 0.4211, 0.39, 0.45, 1.22, 1.13, 1.3, seeds=10, kind=Kind.REDUCTION)
-LONGER = Verdict(Word.FAILS, -0.78, -0.83, -0.72, kind=Kind.REDUCTION)
-POINTS = Verdict(Word.PARTLY, 0.123, 0.1, 0.146, kind=Kind.DIFFERENCE)
+SAVED = Verdict(
+    Word.HOLDS, 0.4211, 0.39, 0.45, 1.22, 1.13, 1.3, seeds=10, kind=EffectKind.REDUCTION
+)
+LONGER = Verdict(Word.FAILS, -0.78, -0.83, -0.72, kind=EffectKind.REDUCTION)
+POINTS = Verdict(Word.PARTLY, 0.123, 0.1, 0.146, kind=EffectKind.DIFFERENCE)
 
 
 @pytest.mark.parametrize(
@@ -24,8 +25,12 @@ POINTS = Verdict(Word.PARTLY, 0.123, 0.1, 0.146, kind=Kind.DIFFERENCE)
         (LONGER, "%", "takes 1.78 times as long [1.72, 1.83]"),
         (POINTS, "x", "12.3 points [10.0, 14.6]"),
         (replace(LONGER, low=-float("inf"), high=float("inf")), "%", "takes 1.78 times as long"),
-        (Verdict(Word.HOLDS, 1.5, 1.4, 1.6, span=(1.08, 2.06), kind=Kind.RANGE), "x", "1.08-2.06x"),
-        (Verdict(Word.HOLDS, 0.9, 0.6, 1.0, seeds=10, kind=Kind.FACT), "x", "9 of 10 seeds"),
+        (
+            Verdict(Word.HOLDS, 1.5, 1.4, 1.6, span=(1.08, 2.06), kind=EffectKind.RANGE),
+            "x",
+            "1.08-2.06x",
+        ),
+        (Verdict(Word.HOLDS, 0.9, 0.6, 1.0, seeds=10, kind=EffectKind.FACT), "x", "9 of 10 seeds"),
         (Verdict(Word.UNTESTED), "x", "-"),
     ],
 )
@@ -34,7 +39,7 @@ def test_ours_has_unit_and_interval(found: Verdict, unit: str, text: str) -> Non
 
 
 def test_the_ceiling_stands_beside_what_is_printed() -> None:
-    most = Verdict(Word.UNTESTED, 0.35, kind=Kind.ABSOLUTE)
+    most = Verdict(Word.UNTESTED, 0.35, kind=EffectKind.ABSOLUTE)
     assert printed(0.585, "", "%", most).text == "58.5% (ceiling 35.0%)"
 
 
@@ -83,7 +88,7 @@ def results(paper: Paper) -> tuple[list[Judged], list[JudgedFact]]:
     variations = {"a faster engine": LONGER}
     judged = Judged(one, SAVED, variations, replace(SAVED, ours=0.2), {"3000": SAVED})
     reason = f"fed in: {untested.note}"
-    seconds = Verdict(Word.UNTESTED, 92.0, kind=Kind.ABSOLUTE)
+    seconds = Verdict(Word.UNTESTED, 92.0, kind=EffectKind.ABSOLUTE)
     return (
         [judged, Judged(untested, Verdict(Word.UNTESTED, reason=reason))],
         [JudgedFact(paper.facts[0], seconds)],

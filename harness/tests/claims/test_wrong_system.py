@@ -13,7 +13,7 @@ from harness import run
 from harness.claims.effects import (
     Cells,
     Effect,
-    Kind,
+    EffectKind,
     over_settings,
     ratio,
     reduction,
@@ -41,11 +41,11 @@ def as_printed(claim: Claim, effect: Effect) -> Effect:
     low, high = claim.paper if isinstance(claim.paper, tuple) else (claim.paper, claim.paper)
     columns = effect.samples.columns
     match effect.kind:
-        case Kind.TREND | Kind.FACT:
+        case EffectKind.TREND | EffectKind.FACT:
             row = np.ones(len(columns))
-        case Kind.REDUCTION:
+        case EffectKind.REDUCTION:
             row = np.full(len(columns), 1 - high)
-        case Kind.RANGE:
+        case EffectKind.RANGE:
             far = max(low, high, key=lambda end: abs(end - 1))
             row = np.linspace(far, low + high - far, len(columns))
         case _:
@@ -56,17 +56,17 @@ def as_printed(claim: Claim, effect: Effect) -> Effect:
 def swapped(effect: Effect) -> Effect:
     """What an effect is where the two sides are swapped; a value or bound is missed by far."""
     match effect.kind:
-        case Kind.RATIO | Kind.REDUCTION | Kind.RANGE:
+        case EffectKind.RATIO | EffectKind.REDUCTION | EffectKind.RANGE:
             samples = 1 / effect.samples
-        case Kind.EQUAL:  # no difference is no difference when swapped
+        case EffectKind.EQUAL:  # no difference is no difference when swapped
             samples = 1.3 * effect.samples
-        case Kind.ABSOLUTE | Kind.AT_MOST:
+        case EffectKind.ABSOLUTE | EffectKind.AT_MOST:
             samples = 2 * effect.samples
-        case Kind.AT_LEAST:
+        case EffectKind.AT_LEAST:
             samples = effect.samples / 2
-        case Kind.TREND:
+        case EffectKind.TREND:
             samples = -effect.samples
-        case Kind.FACT:
+        case EffectKind.FACT:
             samples = 1 - effect.samples
     return replace(effect, samples=samples)
 
@@ -83,7 +83,12 @@ def no_change_holds_where_only_seeds_differ(name: str) -> None:
     by_seed = np.random.default_rng(0).lognormal(0.0, 0.5, 100)
     for claim, effect in effects_of(name):
         cells = probes(claim.scenarios)
-        if effect.kind not in (Kind.RATIO, Kind.REDUCTION, Kind.RANGE, Kind.TREND):
+        if effect.kind not in (
+            EffectKind.RATIO,
+            EffectKind.REDUCTION,
+            EffectKind.RANGE,
+            EffectKind.TREND,
+        ):
             continue
         free = [figure for figure in FIGURES if (cells[figure] == 1.0).all()]
         noise = by_seed[cells["seed"].to_numpy(int)]
@@ -100,7 +105,11 @@ def a_faster_system_moves_an_effect_to_where_the_paper_claims_it(name: str) -> N
     for claim, effect in effects_of(name):
         cells = probes(claim.scenarios)
         side = "system" if "system" in cells else "policy"
-        if side not in cells or effect.kind not in (Kind.RATIO, Kind.REDUCTION, Kind.RANGE):
+        if side not in cells or effect.kind not in (
+            EffectKind.RATIO,
+            EffectKind.REDUCTION,
+            EffectKind.RANGE,
+        ):
             continue
         is_own = cells[side].str.startswith(name).to_numpy()
         faster = cells.assign(
@@ -111,7 +120,7 @@ def a_faster_system_moves_an_effect_to_where_the_paper_claims_it(name: str) -> N
         if not (found == 0.0).all():
             ends = claim.paper if isinstance(claim.paper, tuple) else (claim.paper,)
             far = max(ends, key=lambda end: abs(end - 1))
-            wanted = np.log1p(-far) if effect.kind is Kind.REDUCTION else np.log(far)
+            wanted = np.log1p(-far) if effect.kind is EffectKind.REDUCTION else np.log(far)
             assert (found * wanted >= 0.0).all(), claim.id
             moved += 1
     assert moved >= 3

@@ -46,7 +46,6 @@ TOLD = [
     ("AppArrived", 0.0),
     ("UnitStarted", 0.0),
     ("Arrived", 0.0),
-    ("Deployed", 0.0),
     ("Finished", 1.0),
     ("UnitFinished", 1.0),
     ("UnitStarted", 1.0),
@@ -58,7 +57,6 @@ TOLD = [
     ("Finished", 5.0),
     ("UnitFinished", 5.0),
     ("AppFinished", 5.0),
-    ("ServiceDrained", 5.0),
 ]
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import docker
 import pytest
 
-from harness.engines.containers import Containers, Limits, remove_leftovers
+from harness.engines.containers import ContainerLimits, Containers, remove_leftovers
 from harness.tests.support.docker_daemon import IMAGE, Daemon, NoDaemonError, daemon, unpacked
 
 pytestmark = pytest.mark.slow
@@ -36,7 +36,7 @@ def running(packages: Path) -> Iterator[Daemon]:
 @pytest.fixture
 def containers(running: Daemon) -> Iterator[Containers]:
     """With a container called `one`."""
-    limits = Limits(memory_bytes=32 * 2**20, processes=8, timeout_s=2.0)
+    limits = ContainerLimits(memory_bytes=32 * 2**20, processes=8, timeout_s=2.0)
     made = Containers(image=IMAGE, limits=limits, url=running.url)
     try:
         made.start("one")

@@ -17,7 +17,6 @@ from harness.interface.events import Event
 from harness.interface.policies import Capability, PlacementPolicy, System
 from harness.interface.tables import RequestTable
 from harness.interface.views import ClusterView
-from harness.predictors.ecdf import load_lengths
 from harness.runs.building import window_of
 from harness.tests.support.files import (
     SCENARIOS,
@@ -28,6 +27,7 @@ from harness.tests.support.files import (
     read_nodes,
 )
 from harness.tests.support.serving import cluster
+from harness.workloads.ecdf import load_lengths
 from harness.workloads.ensemble import Ensemble
 from harness.workloads.workload import Workload
 

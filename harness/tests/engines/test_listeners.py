@@ -5,7 +5,7 @@ from typing import ClassVar
 
 from harness.interface.decisions import Decision, Deployment
 from harness.interface.draft import Draft
-from harness.interface.events import Arrived, Event, Finished, ServiceDrained
+from harness.interface.events import Arrived, Event, Finished
 from harness.interface.filling import continuous_batch
 from harness.interface.policies import Capability
 from harness.interface.views import ClusterView, GroupView
@@ -17,7 +17,7 @@ class Both:
     """Schedules and places."""
 
     requires: ClassVar[frozenset[Capability]] = frozenset()
-    subscribes: ClassVar[frozenset[type[Event]]] = frozenset({Arrived, Finished, ServiceDrained})
+    subscribes: ClassVar[frozenset[type[Event]]] = frozenset({Arrived, Finished})
     told: list[Event] = field(default_factory=list)
 
     def observe(self, event: Event) -> None:
@@ -39,4 +39,4 @@ def test_an_object_in_two_roles_observes_once() -> None:
     both = Both()
     serve(workload([9, 9], [3, 4], services=2), both, both)
     kinds = [type(event) for event in both.told]
-    assert kinds.count(Arrived) == kinds.count(Finished) == kinds.count(ServiceDrained) == 2
+    assert kinds.count(Arrived) == kinds.count(Finished) == 2

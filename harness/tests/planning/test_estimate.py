@@ -11,10 +11,10 @@ from harness.interface.entities import GpuId, Group, GroupId, ServiceId
 from harness.interface.views import ClusterView
 from harness.planning.estimate import Forecast, Forecaster, estimated_workloads
 from harness.planning.plans import Load, Plan
-from harness.predictors.ecdf import Ecdf
 from harness.predictors.oracle import Oracle
 from harness.tests.support.plans import TINY, load_of
 from harness.tests.support.serving import SERVICE, Everywhere, LinearCosts, rule, serve, workload
+from harness.workloads.ecdf import Ecdf
 
 PLANS = (Plan(1, 1), Plan(2, 1), Plan(3, 1), Plan(1, 2), Plan(2, 2))
 RULES = (

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from scipy.stats import spearmanr
 
-from harness.predictors.ecdf import load_lengths
 from harness.predictors.pairwise import Pairwise
 from harness.tests.support.serving import workload
+from harness.workloads.ecdf import load_lengths
 from harness.workloads.workload import Workload
 
 LENGTHS = "lmsys_vicuna13b"

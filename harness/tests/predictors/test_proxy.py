@@ -14,8 +14,8 @@ from harness.predictors.proxy import Proxy  # noqa: E402
 from harness.predictors.proxy_card import CARD, FIELDS, WEIGHTS  # noqa: E402
 from harness.predictors.proxy_heads import (  # noqa: E402
     HEADS,
-    Lengths,
     Reference,
+    TrainingLengths,
     decoded,
     lengths_of,
     loss,
@@ -28,7 +28,7 @@ from harness.workloads.workload import Workload  # noqa: E402
 
 WORDS = [f"w{i}" for i in range(60)]
 TEXTS = [" ".join(WORDS[i % 60] for i in range(n)) for n in (3, 7, 40)]
-LENGTHS = Lengths(
+LENGTHS = TrainingLengths(
     class_bounds_tokens=[10, 20, 30, 40],
     class_tokens=[5, 15, 25, 35, 50],
     class_weights=[1.0, 1.0, 2.0, 1.0, 1.0],

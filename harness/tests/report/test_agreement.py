@@ -6,7 +6,7 @@ import pytest
 
 from harness.report.agreement import (
     AIMS,
-    Word,
+    AgreementWord,
     bias_text,
     compare,
     counts_text,
@@ -36,15 +36,15 @@ def test_what_the_speed_of_the_machine_explains_is_no_noise() -> None:
 @pytest.mark.parametrize(
     ("error", "noise", "word"),
     [
-        (0.02, 0.01, Word.AGREES),
-        (-0.03, 0.03, Word.AGREES),
-        (-0.031, 0.03, Word.DIFFERS),
-        (0.02, 0.031, Word.INCONCLUSIVE),  # what noise alone satisfies
-        (-0.2, 0.25, Word.INCONCLUSIVE),
-        (-0.2, 0.19, Word.DIFFERS),
+        (0.02, 0.01, AgreementWord.AGREES),
+        (-0.03, 0.03, AgreementWord.AGREES),
+        (-0.031, 0.03, AgreementWord.DIFFERS),
+        (0.02, 0.031, AgreementWord.INCONCLUSIVE),  # what noise alone satisfies
+        (-0.2, 0.25, AgreementWord.INCONCLUSIVE),
+        (-0.2, 0.19, AgreementWord.DIFFERS),
     ],
 )
-def test_a_word_for_every_figure(error: float, noise: float, word: Word) -> None:
+def test_a_word_for_every_figure(error: float, noise: float, word: AgreementWord) -> None:
     assert word_for({"error": error, "noise": noise, "aim": 0.03}) is word
 
 

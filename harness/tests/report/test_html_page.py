@@ -11,9 +11,8 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from harness.claims.effects import Kind
-from harness.claims.judge import Judged
-from harness.claims.paper import Claim, FigureSpec, Paper, load_paper, papers
+from harness.claims.effects import EffectKind
+from harness.claims.paper import Claim, FigureSpec, Judged, Paper, load_paper, papers
 from harness.claims.tables import write_csv
 from harness.claims.verdicts import Verdict, Word
 from harness.config.paths import ROOT
@@ -122,7 +121,7 @@ def hostile_paper() -> tuple[Paper, list[Judged]]:
     )
     claim = Claim(id="a", figure="fig1", where=HOSTILE, says=HOSTILE, quote=HOSTILE, paper=2.0)
     paper.claims["a"] = claim
-    found = Verdict(Word.PARTLY, 1.5, 1.4, 1.6, 0.5, seeds=3, reason=HOSTILE, kind=Kind.RATIO)
+    found = Verdict(Word.PARTLY, 1.5, 1.4, 1.6, 0.5, seeds=3, reason=HOSTILE, kind=EffectKind.RATIO)
     return paper, [Judged(claim, found, {HOSTILE: found})]
 
 

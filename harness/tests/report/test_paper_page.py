@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from harness.claims.effects import Kind, absolute, ratio
-from harness.claims.judge import Judged, JudgedFact
-from harness.claims.paper import Claim, Fact, FigureSpec, Paper
+from harness.claims.effects import EffectKind, absolute, ratio
+from harness.claims.paper import Claim, Fact, FigureSpec, Judged, JudgedFact, Paper
 from harness.claims.texts import number
 from harness.claims.verdicts import LOST_WITH, Verdict, Word
 from harness.report import paper_page
@@ -23,7 +22,9 @@ def judged(id: str, verdict: Verdict, **facts: Any) -> Judged:
     return Judged(Claim(id=id, figure="fig1", where="Fig. 1", quote="", **given), verdict)
 
 
-SAVED = Verdict(Word.HOLDS, 0.4211, 0.39, 0.45, 1.22, 1.13, 1.3, seeds=10, kind=Kind.REDUCTION)
+SAVED = Verdict(
+    Word.HOLDS, 0.4211, 0.39, 0.45, 1.22, 1.13, 1.3, seeds=10, kind=EffectKind.REDUCTION
+)
 LOST = replace(SAVED, word=Word.FAILS)
 NOISY = Verdict(Word.UNTESTED, is_noisy=True)
 
@@ -143,7 +144,7 @@ def full_paper() -> tuple[Paper, list[Judged], list[JudgedFact]]:
     def fact(says: str, **given: Any) -> Fact:
         return Fact(says=says, measure=absolute, **given)  # type: ignore[arg-type]
 
-    seconds = Verdict(Word.UNTESTED, 92.0, 90.0, 94.0, kind=Kind.ABSOLUTE)
+    seconds = Verdict(Word.UNTESTED, 92.0, 90.0, 94.0, kind=EffectKind.ABSOLUTE)
     kept = fact("mean time", where="Fig. 3", paper=80.0, unit=" s")
     broken = fact("P99 at most", paper=50.0, unit=" s", note="{a} of it")
     beside, load = fact("mean wait", unit=" s"), fact("fig. 1, 4 GPUs")
@@ -221,7 +222,7 @@ def test_facts_of_a_group_share_a_row() -> None:
     def judged_fact(says: str, paper: float, ours: float, *, is_load: bool = False) -> JudgedFact:
         words = {"says": says, "group": "mean prompt (a / b)", "note": "cut"}
         fact = Fact(measure=absolute, paper=paper, **words)  # type: ignore[arg-type]
-        found = Verdict(Word.UNTESTED, ours, ours - 1, ours + 1, kind=Kind.ABSOLUTE)
+        found = Verdict(Word.UNTESTED, ours, ours - 1, ours + 1, kind=EffectKind.ABSOLUTE)
         return JudgedFact(fact, found, is_load, kept=abs(ours / paper - 1) < 0.25)
 
     found = paper_page.fact_frames([judged_fact("a", 19.0, 20.0), judged_fact("b", 90.0, 50.0)])

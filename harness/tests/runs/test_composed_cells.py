@@ -10,7 +10,7 @@ from harness.runs import composed_cells
 from harness.runs.cells import Cell
 from harness.runs.composed_cells import Matrix
 from harness.runs.matrix import Place
-from harness.runs.progress import Progress
+from harness.runs.progress import CellProgress
 from harness.runs.sweep import Settle, Sweep
 from harness.tests.support.configured import composed
 
@@ -48,7 +48,7 @@ def test_the_first_cell_waits_for_few_others(
         assert len(matrix.places) == 89_700
         monkeypatch.setattr(composed_cells, "MOST_CHECKED", 10)
         sweep = Sweep(tmp_path / "adhoc")
-        with pytest.raises(KeyboardInterrupt), Progress(len(matrix.places)) as progress:
+        with pytest.raises(KeyboardInterrupt), CellProgress(len(matrix.places)) as progress:
             sweep.run(matrix, Tastes(), progress)
     assert len(made) == 10
     assert list(tmp_path.glob("*/*")) == []

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import pandas as pd
 
-from harness.claims.effects import ALL, Cells, Effect, Kind
+from harness.claims.effects import ALL, Cells, Effect, EffectKind
 
 
 def cells_of(axes: Sequence[str], *rows: Sequence[object], figure: str = "jct_s_mean") -> Cells:
@@ -13,7 +13,7 @@ def cells_of(axes: Sequence[str], *rows: Sequence[object], figure: str = "jct_s_
 
 
 def effect_of(
-    kind: Kind, samples: Iterable[float] | Mapping[str, Sequence[float]], seeds: int = 0
+    kind: EffectKind, samples: Iterable[float] | Mapping[str, Sequence[float]], seeds: int = 0
 ) -> Effect:
     """An effect of these samples, one per seed, by setting where there are several."""
     columns = samples if isinstance(samples, Mapping) else {ALL: list(samples)}

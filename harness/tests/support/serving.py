@@ -10,8 +10,8 @@ from baselines.fcfs import Fcfs
 from baselines.round_robin import RoundRobin
 from harness.costs.iteration import IterationTable, work_seconds
 from harness.costs.profiles import Received
+from harness.engines.host_memory import HostMemory
 from harness.engines.recorder import Recorder
-from harness.engines.simulator.host_memory import HostMemory
 from harness.engines.simulator.loop import Simulator
 from harness.interface.apps import OUTSIDE
 from harness.interface.decisions import ContinuousBatching, Deployment

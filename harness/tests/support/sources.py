@@ -41,21 +41,9 @@ def tree(path: Path) -> ast.Module:
     return ast.parse(path.read_text(encoding="utf-8"))
 
 
-def imports(path: Path, *, for_types: bool = True) -> Iterator[str]:
-    """Modules that a file imports, wherever in it; of the project's own packages, which file.
-
-    Without `for_types`, imports below `if TYPE_CHECKING:` are left out.
-    """
-    nodes = list(ast.walk(tree(path)))
-    left_out = {
-        inner
-        for node in ([] if for_types else nodes)
-        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
-        for inner in ast.walk(node)
-    }
-    for node in nodes:
-        if node in left_out:
-            continue
+def imports(path: Path) -> Iterator[str]:
+    """Modules that a file imports, wherever in it; of the project's own packages, which file."""
+    for node in ast.walk(tree(path)):
         if isinstance(node, ast.Import):
             yield from (name.name for name in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -66,7 +54,6 @@ def imports(path: Path, *, for_types: bool = True) -> Iterator[str]:
                 yield inner if inner in _modules() else node.module
 
 
-def own_imports(path: Path, *, for_types: bool = True) -> set[str]:
+def own_imports(path: Path) -> set[str]:
     """Modules of this project that a file imports."""
-    found = imports(path, for_types=for_types)
-    return {name for name in found if name.partition(".")[0] in FOLDERS}
+    return {name for name in imports(path) if name.partition(".")[0] in FOLDERS}

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from harness.workloads.application_draws import DeadlineService, KindDraw
-from harness.workloads.applications import Recorded, UnitRun
+from harness.workloads.applications import RecordedKind, UnitCalls
 
 SCRIPT = ["DM", "MRS", "PE", "CG", "CC", "KBQAV", "ALFWI", "EV", "FEV"]
 SCRIPT_MIX = dict(zip(SCRIPT, (2, 16, 10, 16, 16, 16, 16, 4, 4), strict=True))
@@ -44,14 +44,14 @@ def test_an_order_of_other_kinds_is_refused() -> None:
         KindDraw.of({"seed": 0, "order": ["DM", "EV"]}, {"DM": 1, "CC": 2, "EV": 0})
 
 
-def _kind(name: str) -> Recorded:
+def _kind(name: str) -> RecordedKind:
     """Two runs are known, of 500 and of 1,000 s; the runs between them are served."""
-    tool = [UnitRun("tool", external_s=(100.0,))]
+    tool = [UnitCalls("tool", external_s=(100.0,))]
     runs = [
-        [[UnitRun("a", "llm", (1000,) * parallel, (200,) * parallel)], tool]
+        [[UnitCalls("a", "llm", (1000,) * parallel, (200,) * parallel)], tool]
         for parallel in (4, 30, 9, 30)
     ]
-    return Recorded(name, runs, files={})
+    return RecordedKind(name, runs, files={})
 
 
 def test_a_deadline_by_the_longest_run_by_hand() -> None:

@@ -8,17 +8,17 @@ import pytest
 
 from harness.interface.apps import OUTSIDE
 from harness.interface.entities import ServiceId
-from harness.planning.application_history import UnitRun as KnownRun
+from harness.planning.application_history import UnitRun
 from harness.runs.building import runs_of
 from harness.tests.support.serving import FlatCosts
 from harness.workloads.application_mix import ApplicationMix, batch_s
-from harness.workloads.applications import END, Application, Recorded, Unit, UnitRun
+from harness.workloads.applications import END, DeclaredKind, RecordedKind, Unit, UnitCalls
 from harness.workloads.arrivals import AtOnce, ClosedLoop, Stretched
 
 LLM: dict[str, Any] = {"service": "llm", "prompt_tokens": [100], "output_tokens": [9]}
 WRITE = Unit(name="write", **LLM, calls=[2], then={"run": 1.0})
 RUN = Unit(name="run", seconds=[2.5], then={"write": 0.25, END: 0.75})
-CODE = Application(name="code", first="write", units=[WRITE, RUN])
+CODE = DeclaredKind(name="code", first="write", units=[WRITE, RUN])
 STORED = {"DM": 1.0, "CC": 1.0, "PE": 2.0, "LLMR": 1.0}
 
 
@@ -75,8 +75,8 @@ def test_a_prompt_begins_with_the_context_of_the_call_before_by_hand() -> None:
 
 
 def test_recorded_runs_are_either_known_or_served() -> None:
-    runs = [[[UnitRun("write", "llm", (length,), (1,))]] for length in (10, 11, 12, 13)]
-    kind = Recorded("own", runs, {})
+    runs = [[[UnitCalls("write", "llm", (length,), (1,))]] for length in (10, 11, 12, 13)]
+    kind = RecordedKind("own", runs, {})
     rng = np.random.default_rng(0)
     drawn = {kind.draw(rng)[0][0].prompt_tokens[0] for _ in range(50)}
     assert drawn == {11, 13}
@@ -92,8 +92,8 @@ def test_the_history_has_the_known_runs_of_every_kind() -> None:
         "DM": 35, "CC": 58, "PE": 46, "LLMR": 100, "code": 100,
     }  # fmt: skip
     assert runs["code"][0][:2] == [
-        KnownRun("write", (100, 100), (9, 9)),
-        KnownRun("run", external_s=2.5),
+        UnitRun("write", (100, 100), (9, 9)),
+        UnitRun("run", external_s=2.5),
     ]
     assert sum(len(unit.prompt_tokens) for unit in runs["DM"][0]) == 105
 
@@ -160,7 +160,7 @@ REFUSED: dict[str, tuple[Any, str]] = {
         "unit 'u'.prompt_tokens is 0, it must be positive",
     ),
     "endless": (
-        lambda: Application(
+        lambda: DeclaredKind(
             name="a",
             first="write",
             units=[WRITE, Unit(name="run", seconds=[1.0], then={"write": 1.0, END: 0.0})],
@@ -168,13 +168,13 @@ REFUSED: dict[str, tuple[Any, str]] = {
         "application 'a' cannot end after unit 'write'",
     ),
     "hardly ends": (
-        lambda: Application(
+        lambda: DeclaredKind(
             name="a", first="u", units=[Unit(name="u", **LLM, then={"u": 0.9999, END: 0.0001})]
         ),
         "application 'a' ends after 10000 units on average, at most 1000 are allowed",
     ),
     "unknown unit": (
-        lambda: Application(name="a", first="write", units=[WRITE]),
+        lambda: DeclaredKind(name="a", first="write", units=[WRITE]),
         "application 'a' has no unit 'run'",
     ),
     "unknown service": (

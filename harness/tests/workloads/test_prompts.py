@@ -9,11 +9,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from harness.predictors.ecdf import LENGTHS
 from harness.tests.support.data import DATA
 from harness.tools.fitting.lengths import tokens_per_word, words_file
 from harness.tools.fitting.stored import as_text
-from harness.workloads.prompts import Prompts, PromptSource
+from harness.workloads.ecdf import LENGTHS
+from harness.workloads.prompts import PromptLengths, PromptSource
 from harness.workloads.row_files import read_rows
 
 STORED = LENGTHS.parent / "tokens_per_word.json"
@@ -26,7 +26,7 @@ def source(name: str, profile: str = "mixinstruct_prompts") -> PromptSource:
     return PromptSource(source=name, profile=profile, hub_dataset=HUB, hub_split="test")
 
 
-def draw(name: str, count: int, seed: int = 0) -> Prompts:
+def draw(name: str, count: int, seed: int = 0) -> PromptLengths:
     return source(name).draw(count, np.random.default_rng(seed))
 
 

@@ -21,7 +21,6 @@ from harness.planning.estimate import Forecaster
 from harness.planning.forecast import ForecastGroup, GroupForecaster, Window
 from harness.planning.plans import ready_load
 from harness.planning.preview import StagePreview
-from harness.predictors.ecdf import load_lengths, output_lengths
 from harness.runs.building import window_of
 from harness.tools.benchmarks.moving_policies import doubling_budget_s, predicted_tokens
 from harness.tools.benchmarks.reference_load import (
@@ -37,6 +36,7 @@ from harness.tools.benchmarks.reference_load import (
 )
 from harness.tools.benchmarks.shared_groups import GROUPS, RULE, pairs
 from harness.tools.fidelity.applications import paper_system
+from harness.workloads.ecdf import load_lengths, output_lengths
 
 REQUESTS, SERVICES, DEGREES = 15_000, 16, (1, 2)
 FORECASTS, PLANS = 20, 3

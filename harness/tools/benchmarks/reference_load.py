@@ -18,8 +18,8 @@ from harness.config.yaml_files import read_policy
 from harness.costs.gpu_facts import gpu_facts
 from harness.costs.model import PARTS, ProfileCosts
 from harness.costs.model_facts import model_facts
+from harness.engines.host_memory import HostMemory
 from harness.engines.recorder import Recorder
-from harness.engines.simulator.host_memory import HostMemory
 from harness.engines.simulator.loop import Simulator
 from harness.interface.apps import OUTSIDE
 from harness.interface.decisions import ContinuousBatching

@@ -11,7 +11,7 @@ from harness.engines.vllm.engine import Vllm
 from harness.engines.vllm.processor import engine_name, has_gpus
 from harness.interface.entities import Cluster, GpuId, Group, GroupId, Service, ServiceId
 from harness.runs.provenance import machine
-from harness.tools.calibrate.sweep import Sweep, load_seconds, measure
+from harness.tools.calibrate.sweep import CalibrationSweep, load_seconds, measure
 from harness.tools.fitting.stored import Json
 
 
@@ -48,7 +48,7 @@ def calibrate(model: str, on: Vllm, options: argparse.Namespace) -> tuple[str, p
     stem = Path(facts.name).parent.name if is_config(facts.name) else model
     (settings,) = on.settings([service], group)
     load_s = load_seconds(settings, service)
-    sweep = Sweep(on, service)
+    sweep = CalibrationSweep(on, service)
     try:
         rows = measure(sweep, options.repeats, options.most_requests, most_s=options.most_s)
         return stem, rows, facts_of(sweep, options.gpu, load_s)
@@ -56,7 +56,7 @@ def calibrate(model: str, on: Vllm, options: argparse.Namespace) -> tuple[str, p
         sweep.stop()
 
 
-def facts_of(sweep: Sweep, gpu: str, load_s: float | None) -> Json:
+def facts_of(sweep: CalibrationSweep, gpu: str, load_s: float | None) -> Json:
     """What `stored.profile` asks for, and how the engine and the machine were."""
     resolved = dict(sweep.group.resolved[sweep.service.id])
     return {

@@ -22,7 +22,7 @@ WARM_UP = 8
 LEAST_REPEATS = 2
 
 
-class Sweep:
+class CalibrationSweep:
     """One engine that the designed runs go through, again and again.
 
     It is in `engine.loaded`, and stays there until `stop`.
@@ -57,7 +57,7 @@ class Sweep:
 
 
 def measure(
-    sweep: Sweep, repeats: int, most_requests: int, *, most_s: float = 480.0
+    sweep: CalibrationSweep, repeats: int, most_requests: int, *, most_s: float = 480.0
 ) -> pd.DataFrame:
     """Every iteration of the design, `repetition` by repetition, as long as there is time.
 

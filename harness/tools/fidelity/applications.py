@@ -27,9 +27,9 @@ from harness.engines.simulator.rules import continuous_rule
 from harness.engines.state import RequestArrays, new_arrays
 from harness.interface.entities import Cluster, GpuId, ServiceId
 from harness.interface.policies import System
-from harness.predictors.ecdf import load_lengths
 from harness.tools.fidelity.lines import AUTHORS, SIMULATED, Line, line, sources
 from harness.tools.fitting.iteration_rows import measured_sources
+from harness.workloads.ecdf import load_lengths
 
 Json = dict[str, Any]
 SIZE = 1  # tensor parallel of recorded requests

@@ -24,11 +24,11 @@ from harness.runs.provenance import machine
 from harness.tools.calibrate.model import engine
 from harness.tools.fidelity import lease_steps as steps
 from harness.tools.fidelity.lease_steps import Lease
-from harness.tools.fidelity.lease_store import LeaseStore, Row
+from harness.tools.fidelity.lease_store import FigureRow, LeaseStore
 from harness.tools.fidelity.settings import costs_of
 
-Step = Callable[[Lease], list[Row]]
-BY_NAME: dict[str, Step] = {
+LeaseStep = Callable[[Lease], list[FigureRow]]
+BY_NAME: dict[str, LeaseStep] = {
     "sweep": steps.sweep,
     "fidelity": steps.fidelity,
     **{name: partial(steps.scenario, step=name) for name in steps.STEPS},
@@ -61,15 +61,15 @@ def lease_of(options: argparse.Namespace) -> Lease:
     )
 
 
-def run(lease: Lease, names: list[str], seconds: float) -> dict[str, list[Row]]:
+def run(lease: Lease, names: list[str], seconds: float) -> dict[str, list[FigureRow]]:
     """The steps, one after the other; the rows of those that have not failed."""
-    found: dict[str, list[Row]] = {}
+    found: dict[str, list[FigureRow]] = {}
     for name in names:
         began_s = time.monotonic()
         if lease.spent_s > seconds:
             lease.say(f"{name}: left out, {seconds:g} s are over")
             continue
-        failed, rows = "", list[Row]()
+        failed, rows = "", list[FigureRow]()
         try:
             rows = found[name] = BY_NAME[name](lease)
         except Exception as error:  # of any kind: the next step may work
@@ -79,7 +79,7 @@ def run(lease: Lease, names: list[str], seconds: float) -> dict[str, list[Row]]:
     return found
 
 
-def print_rows(found: dict[str, list[Row]]) -> None:
+def print_rows(found: dict[str, list[FigureRow]]) -> None:
     """A line per figure, means over repetitions or seeds."""
     table = Table("step", "setting", "figure", title="measured beside simulated, means", box=None)
     for name in ("runs", "measured", "simulated", "error"):

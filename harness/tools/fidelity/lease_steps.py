@@ -33,12 +33,12 @@ from harness.runs.figures import application_figures, inference_s
 from harness.runs.latencies import request_figures
 from harness.tools.calibrate import raw
 from harness.tools.calibrate.model import facts_of
-from harness.tools.calibrate.sweep import Sweep, measure
-from harness.tools.fidelity.lease_store import LeaseStore, Row
+from harness.tools.calibrate.sweep import CalibrationSweep, measure
+from harness.tools.fidelity.lease_store import FigureRow, LeaseStore
 from harness.tools.fidelity.settings import (
     POLICIES,
     SEED,
-    Setting,
+    MeasuredSetting,
     costs_of,
     figures,
     settings_of,
@@ -115,12 +115,12 @@ class Lease:
             torch.cuda.empty_cache()
 
 
-def sweep(lease: Lease) -> list[Row]:
+def sweep(lease: Lease) -> list[FigureRow]:
     """The designed batches, every repetition; the engine stays loaded.
 
     What is simulated is what the profile has for the same batches: measured seconds over those.
     """
-    swept = Sweep(lease.engine, lease.service)
+    swept = CalibrationSweep(lease.engine, lease.service)
     lease.say(f"sweep: {swept.group.kv_blocks} blocks of {swept.group.block_tokens} tokens")
     rows = measure(swept, lease.repeats, lease.most_requests, most_s=lease.sweep_s)
     with TemporaryDirectory() as folder:
@@ -130,12 +130,12 @@ def sweep(lease: Lease) -> list[Row]:
     each = rows.groupby("repetition")
     speeds = [speed_of(part, lease.costs, lease.facts.name) for _, part in each]
     return [
-        Row(kind, "over_profiled", [getattr(speed, kind) for speed in speeds], [1.0])
+        FigureRow(kind, "over_profiled", [getattr(speed, kind) for speed in speeds], [1.0])
         for kind in ("prefill", "decode")
     ]
 
 
-def recorded(engine: Engine, setting: Setting, costs: ProfileCosts) -> Recorder:
+def recorded(engine: Engine, setting: MeasuredSetting, costs: ProfileCosts) -> Recorder:
     """A run of a setting, as `settings.served`, with the times of all iterations."""
     workload, recorder = workload_of(setting), Recorder(keep_times=True)
     predictor = Oracle().of(workload, SEED)
@@ -144,10 +144,10 @@ def recorded(engine: Engine, setting: Setting, costs: ProfileCosts) -> Recorder:
     return recorder
 
 
-def fidelity(lease: Lease) -> list[Row]:
+def fidelity(lease: Lease) -> list[FigureRow]:
     """Every load under the policies of the fidelity runs, repetitions interleaved."""
 
-    def once(setting: Setting, repetition: int) -> Recorder:
+    def once(setting: MeasuredSetting, repetition: int) -> Recorder:
         recorder = recorded(lease.engine, setting, lease.costs)
         lease.keep("fidelity", f"{setting.policy} {setting.load} {repetition}", recorder)
         return recorder
@@ -155,16 +155,16 @@ def fidelity(lease: Lease) -> list[Row]:
     return _compared(lease, _settings(lease, POLICIES), once)
 
 
-def stock(lease: Lease) -> list[Row]:
+def stock(lease: Lease) -> list[FigureRow]:
     """The loads of `fidelity` on vLLM as it comes, which on a GPU schedules ahead, or does not."""
     lease.unload()
-    rows: list[Row] = []
+    rows: list[FigureRow] = []
     for asynchronous in (True, False) if has_gpus() else (False,):
         engine = StockVllm.like(lease.engine, asynchronous=asynchronous)
         name = "asynchronous" if asynchronous else "synchronous"
 
         def once(
-            setting: Setting, repetition: int, engine: Engine = engine, name: str = name
+            setting: MeasuredSetting, repetition: int, engine: Engine = engine, name: str = name
         ) -> Recorder:
             recorder = recorded(engine, setting, lease.costs)
             lease.keep("stock", f"{name} {setting.load} {repetition}", recorder)
@@ -176,20 +176,22 @@ def stock(lease: Lease) -> list[Row]:
     return rows
 
 
-def _settings(lease: Lease, policies: Sequence[str]) -> list[Setting]:
+def _settings(lease: Lease, policies: Sequence[str]) -> list[MeasuredSetting]:
     name, limits = lease.facts.name, {it: getattr(lease.engine, it) for it in LIMITS}
     return list(settings_of(name, lease.requests, policies, lease.costs, limits))
 
 
 def _compared(
-    lease: Lease, settings: Sequence[Setting], once: Callable[[Setting, int], Recorder]
-) -> list[Row]:
+    lease: Lease,
+    settings: Sequence[MeasuredSetting],
+    once: Callable[[MeasuredSetting, int], Recorder],
+) -> list[FigureRow]:
     """Figures of all settings, measured `repeats` times, and simulated; the first run warms up.
 
     Simulated engines have the limits and the KV that vLLM resolved.
     """
     resolved = engine_of(once(settings[0], -1))
-    runs: dict[Setting, list[Figures]] = {setting: [] for setting in settings}
+    runs: dict[MeasuredSetting, list[Figures]] = {setting: [] for setting in settings}
     for repetition in range(lease.repeats):
         for setting in settings:
             runs[setting].append(figures(once(setting, repetition).requests))
@@ -198,7 +200,7 @@ def _compared(
     for setting, those in runs.items():
         twin = simulated(setting, costs, {it: resolved[it] for it in LIMITS})
         name = f"{setting.policy} {setting.load}"
-        rows += [Row(name, it, [run[it] for run in those], [twin[it]]) for it in twin]
+        rows += [FigureRow(name, it, [run[it] for run in those], [twin[it]]) for it in twin]
     return [row for row in rows if row.is_known]
 
 
@@ -208,7 +210,7 @@ def engine_of(recorder: Recorder) -> Mapping[str, Any]:
     return resolved
 
 
-def scenario(lease: Lease, step: str) -> list[Row]:
+def scenario(lease: Lease, step: str) -> list[FigureRow]:
     """Cells of a scenario on vLLM, and the same cells simulated with the KV that vLLM had."""
     about = STEPS[step]
     if "kv_tokens" in about:
@@ -228,7 +230,7 @@ def scenario(lease: Lease, step: str) -> list[Row]:
     if "kv_tokens" in about:
         lease.unload()
     rows = [
-        Row(policy, it, *([run[it] for run in side] for side in sides))
+        FigureRow(policy, it, *([run[it] for run in side] for side in sides))
         for policy, sides in found.items()
         for it in about["figures"]
     ]

@@ -20,7 +20,7 @@ from harness.config.scratch import write_whole
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class FigureRow:
     """One figure of one setting: every repetition or seed of it, measured and simulated."""
 
     setting: str
@@ -68,7 +68,7 @@ class LeaseStore:
         with tarfile.open(self.tar, "a") as archive:
             archive.addfile(member, io.BytesIO(data))
 
-    def end(self, step: str, seconds: float, rows: Sequence[Row], failed: str = "") -> None:
+    def end(self, step: str, seconds: float, rows: Sequence[FigureRow], failed: str = "") -> None:
         """A step has ended: its rows, or the sentence that says why it `failed`."""
         told: dict[str, Any] = {"seconds": round(seconds, 1), "rows": [asdict(row) for row in rows]}
         told |= {"engines": self.engines.get(step, {})}

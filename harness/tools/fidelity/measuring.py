@@ -18,7 +18,7 @@ from harness.engines.vllm.timed_batches import how_fast
 from harness.interface.entities import Cluster, GpuId, ServiceId
 from harness.runs.provenance import machine
 from harness.tools.fidelity.settings import (
-    Setting,
+    MeasuredSetting,
     costs_of,
     figures,
     served,
@@ -48,14 +48,16 @@ class Measuring:
             "loads_first": True,
         }
         self.engine: Vllm = build(node, offered={"cluster": Cluster((GpuId(0),), (), 0), "seed": 0})
-        self._services = workload_of(Setting(model, "vllm", "offline", 1, None, 1.0)).services
+        self._services = workload_of(
+            MeasuredSetting(model, "vllm", "offline", 1, None, 1.0)
+        ).services
 
     @property
     def limits(self) -> dict[str, int]:
         """Those of the engine."""
         return {name: getattr(self.engine, name) for name in LIMITS}
 
-    def run(self, setting: Setting) -> pd.DataFrame:
+    def run(self, setting: MeasuredSetting) -> pd.DataFrame:
         """The requests of one run."""
         return served(self.engine, setting, self.costs)
 
@@ -89,7 +91,7 @@ def measured(models: Mapping[str, int], options: argparse.Namespace) -> dict[str
     for model, requests in models.items():
         measuring = Measuring(model, costs)
         settings = list(settings_of(model, requests, options.policies, costs, measuring.limits))
-        runs: dict[Setting, list[dict[str, float]]] = {setting: [] for setting in settings}
+        runs: dict[MeasuredSetting, list[dict[str, float]]] = {setting: [] for setting in settings}
         measuring.run(settings[0])
         measuring.sweep()
         for repetition in range(options.repeats):

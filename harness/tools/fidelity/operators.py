@@ -25,7 +25,7 @@ from harness.tools.fitting.operator_rates import (
 from harness.tools.fitting.roofline_across import FOLDER
 
 Column: TypeAlias = "pd.Series[float]"
-Seconds = Callable[[pd.DataFrame, GpuFacts, Calibration], Column]
+SecondsOf = Callable[[pd.DataFrame, GpuFacts, Calibration], Column]
 
 LAYER = ["attn_pre_proj_ms", "attn_post_proj_ms", "mlp_up_proj_ms", "mlp_down_proj_ms"]
 
@@ -108,13 +108,13 @@ def _overheads(rows: pd.DataFrame, _: GpuFacts, found: Calibration) -> Column:
     return calibrated_overheads(rows, found)
 
 
-Measured: TypeAlias = tuple[Any, str, str, pd.DataFrame, str, Seconds, bool]
+MeasuredBatches: TypeAlias = tuple[Any, str, str, pd.DataFrame, str, SecondsOf, bool]
 """About the source, GPU, what, rows, their column of ms, and the seconds of the rooflines.
 
 At last whether the corrected one took a number from these rows.
 """
 
-KERNELS: tuple[tuple[str, str, Seconds, bool], ...] = (
+KERNELS: tuple[tuple[str, str, SecondsOf, bool], ...] = (
     ("gemm", "matrix products", _gemm, True),
     ("generation_attention", "decode attention", _decode_attention, False),
     ("context_attention", "prompt attention", _prompt_attention, False),
@@ -122,7 +122,7 @@ KERNELS: tuple[tuple[str, str, Seconds, bool], ...] = (
 )
 
 
-def _kernels(data: Path) -> Iterator[Measured]:
+def _kernels(data: Path) -> Iterator[MeasuredBatches]:
     about = sources()["kernels"]
     for file, what, seconds, used in KERNELS:
         rows = pd.read_parquet(data / about["folder"] / f"{file}_bf16.parquet")
@@ -133,7 +133,7 @@ def _kernels(data: Path) -> Iterator[Measured]:
             yield about, name, what, of_device, "latency_ms", seconds, used and name == GPU
 
 
-def _profiled(data: Path) -> Iterator[Measured]:
+def _profiled(data: Path) -> Iterator[MeasuredBatches]:
     about = sources()["operators"]
     folder = data / about["folder"]
     rows = pd.read_parquet(folder / "mlp.parquet")

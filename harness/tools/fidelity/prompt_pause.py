@@ -27,7 +27,7 @@ from harness.costs.model_facts import model_facts, shape_of
 from harness.report.agreement import bias_text, pooled_bias
 from harness.tools.calibrate.stored import digest
 from harness.tools.fidelity.real_engine import stored
-from harness.tools.fidelity.settings import Setting, costs_of, simulated
+from harness.tools.fidelity.settings import MeasuredSetting, costs_of, simulated
 
 FITTED = ("makespan_s", "jct_s_mean", "ttft_s_mean")
 GRID_S = np.arange(0.0, 6.05e-3, 1e-4)
@@ -60,7 +60,7 @@ def rows_of(
     """Measured and simulated figures of stored settings of one model."""
     rows = []
     for entry in entries:
-        setting = Setting(**{name: entry[name] for name in Setting.__slots__})
+        setting = MeasuredSetting(**{name: entry[name] for name in MeasuredSetting.__slots__})
         guess = simulated(setting, costs, {name: resolved[name] for name in LIMITS})
         rows += [
             {"figure": name, "measured": entry["means"][name]["measured"], "simulated": guess[name]}

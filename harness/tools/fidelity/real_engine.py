@@ -34,7 +34,7 @@ from harness.report.agreement import (
     word_for,
 )
 from harness.runs import published
-from harness.tools.fidelity.settings import LAG, POLICIES, Setting, costs_of, simulated
+from harness.tools.fidelity.settings import LAG, POLICIES, MeasuredSetting, costs_of, simulated
 from harness.tools.fidelity.speed import (
     BATCH,
     AtSpeed,
@@ -56,7 +56,7 @@ def compared(content: Mapping[str, Any], options: argparse.Namespace) -> list[di
     """
     rows = []
     for entry in content["settings"]:
-        setting = Setting(**{name: entry[name] for name in Setting.__slots__})
+        setting = MeasuredSetting(**{name: entry[name] for name in MeasuredSetting.__slots__})
         resolved = content["resolved"][setting.model]
         costs = costs_of(options, resolved)
         limits = {name: resolved[name] for name in LIMITS}

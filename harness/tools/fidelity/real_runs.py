@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 
-from harness.costs.model_facts import unknown_name
+from harness.config.names import unknown_name
 from harness.report.agreement import late_text
 from harness.report.real_texts import JCT, order_text, same_batches_text, saving_text
 from harness.runs import published

@@ -122,7 +122,7 @@ FIGURES = ("tpot", "ttft")
 
 
 @dataclass(frozen=True, slots=True)
-class Setting:
+class ServedSetting:
     """One row, as it is simulated."""
 
     config: str
@@ -225,9 +225,9 @@ def _why(found: pd.DataFrame, rows: pd.DataFrame, is_whole: "pd.Series[bool]") -
     return why
 
 
-def setting_of(row: pd.Series) -> Setting:
+def setting_of(row: pd.Series) -> ServedSetting:
     """What of a row is simulated."""
-    return Setting(
+    return ServedSetting(
         config=row["config"],
         gpu=row["gpu"],
         kv_number_bytes=1 if KV_8_BITS & {("", row["gpu"]), (row["family"], row["gpu"])} else 2,
@@ -239,7 +239,7 @@ def setting_of(row: pd.Series) -> Setting:
     )
 
 
-def load_of(setting: Setting) -> Workload:
+def load_of(setting: ServedSetting) -> Workload:
     """The requests of the clients of a setting."""
     count = max(ROUNDS * setting.clients, 2 * ROUNDS)
     name = f"{setting.isl},{setting.osl},{setting.clients}"
@@ -260,7 +260,9 @@ def load_of(setting: Setting) -> Workload:
     )
 
 
-def simulated(setting: Setting, engine: EngineKind, *, tables: bool = True) -> tuple[float, float]:
+def simulated(
+    setting: ServedSetting, engine: EngineKind, *, tables: bool = True
+) -> tuple[float, float]:
     """Mean TPOT and TTFT, milliseconds; by formulas in the place of `tables` for comparison."""
     costs = costs_of(setting, engine, tables=tables)
     gpus = tuple(GpuId(gpu) for gpu in range(setting.tensor_parallel))
@@ -301,7 +303,7 @@ class FormulaCosts(ProfileCosts):
         return replace(super().kernels(tensor_parallel), has_table=False)
 
 
-def costs_of(setting: Setting, engine: EngineKind, *, tables: bool = True) -> ProfileCosts:
+def costs_of(setting: ServedSetting, engine: EngineKind, *, tables: bool = True) -> ProfileCosts:
     """Costs of the server of a setting."""
     return (ProfileCosts if tables else FormulaCosts)(
         gpu=setting.gpu,
@@ -335,5 +337,5 @@ def run_all(
     return pd.DataFrame([by_key[key] for key in keys], rows.index, FIGURES)
 
 
-def _simulated(asked: tuple[Setting, EngineKind], *, tables: bool) -> tuple[float, float]:
+def _simulated(asked: tuple[ServedSetting, EngineKind], *, tables: bool) -> tuple[float, float]:
     return simulated(*asked, tables=tables)

@@ -15,8 +15,8 @@ from harness.config.paths import ROOT
 from harness.config.yaml_files import read_policy, read_yaml
 from harness.costs.model import PARTS, ProfileCosts
 from harness.engines.engine import Engine
+from harness.engines.host_memory import NO_HOST_MEMORY
 from harness.engines.recorder import Recorder
-from harness.engines.simulator.host_memory import NO_HOST_MEMORY
 from harness.engines.simulator.loop import Simulator
 from harness.interface.entities import Cluster, GpuId
 from harness.interface.policies import CostModel, System
@@ -40,7 +40,7 @@ LAG = "lag_s_mean"
 
 
 @dataclass(frozen=True, slots=True)
-class Setting:
+class MeasuredSetting:
     """One model, policy and load."""
 
     model: str
@@ -51,7 +51,7 @@ class Setting:
     burstiness: float
 
 
-def workload_of(setting: Setting) -> Workload:
+def workload_of(setting: MeasuredSetting) -> Workload:
     """Its requests."""
     names = ("model", "requests", "rate_per_s", "burstiness")
     own = {name: getattr(setting, name) for name in names}
@@ -72,7 +72,7 @@ def system_of(engine: Engine, policy: str, costs: CostModel) -> System:
     return System(policy, built, RoundRobin(), placement)
 
 
-def served(engine: Engine, setting: Setting, costs: CostModel) -> pd.DataFrame:
+def served(engine: Engine, setting: MeasuredSetting, costs: CostModel) -> pd.DataFrame:
     """The requests, served by one group; policies that need predictions get true lengths."""
     workload, recorder = workload_of(setting), Recorder()
     predictor = Oracle().of(workload, SEED)
@@ -90,7 +90,7 @@ def figures(requests: pd.DataFrame) -> dict[str, float]:
 
 
 def simulated(
-    setting: Setting,
+    setting: MeasuredSetting,
     costs: ProfileCosts,
     limits: Mapping[str, int],
     *,
@@ -116,14 +116,14 @@ def settings_of(
     policies: Sequence[str],
     costs: ProfileCosts,
     limits: Mapping[str, int],
-) -> Iterator[Setting]:
+) -> Iterator[MeasuredSetting]:
     """Every policy and load of a model; rates are shares of the simulated offline throughput."""
-    offline = Setting(model, "vllm", "offline", requests, None, 1.0)
+    offline = MeasuredSetting(model, "vllm", "offline", requests, None, 1.0)
     capacity = requests / simulated(offline, costs, limits)["makespan_s"]
     for policy in policies:
         for load, (share, burstiness) in LOADS.items():
             rate = None if share is None else share * capacity
-            yield Setting(model, policy, load, requests, rate, burstiness)
+            yield MeasuredSetting(model, policy, load, requests, rate, burstiness)
 
 
 def costs_of(

@@ -11,7 +11,7 @@ from harness.tools.fitting.lengths import CHAT_SOURCE, PROMPT_SOURCE, thinned
 from harness.tools.fitting.stored import Json, rounded
 
 Ints = NDArray[np.int64]
-Ranges = tuple[tuple[int, int], tuple[int, int]]
+TokenRanges = tuple[tuple[int, int], tuple[int, int]]
 
 BINS = 8  # of as many prompts each, by their length
 POINTS = 40  # equal steps of the share at which the answers of a bin are kept
@@ -105,7 +105,7 @@ def _tables(data: Path, turns: pd.DataFrame) -> Iterator[tuple[str, str, str, pd
     yield "bookcorpus", kind, "arXiv 2411.06364 table 2", _books()
 
 
-def _cut(ranges: Ranges) -> str:
+def _cut(ranges: TokenRanges) -> str:
     (shortest_prompt, _), (shortest, longest) = ranges
     return (
         f"answers of {shortest} to {longest} tokens, prompts of at least {shortest_prompt} tokens "
@@ -121,7 +121,7 @@ def _to(means: tuple[float, float]) -> str:
     )
 
 
-def _scaled(rows: pd.DataFrame, means: tuple[float, float], ranges: Ranges) -> pd.DataFrame:
+def _scaled(rows: pd.DataFrame, means: tuple[float, float], ranges: TokenRanges) -> pd.DataFrame:
     """Prompts and answers times one factor each, cut at the shortest and longest again."""
     for column, mean, (shortest, longest) in zip(
         ("input_tokens", "output_tokens"), means, ranges, strict=True
@@ -132,11 +132,11 @@ def _scaled(rows: pd.DataFrame, means: tuple[float, float], ranges: Ranges) -> p
     return rows
 
 
-def _most_prompt(ranges: Ranges) -> int:
+def _most_prompt(ranges: TokenRanges) -> int:
     return min(ranges[0][1], MOST_CONTEXT - ranges[1][1])
 
 
-def _within(rows: pd.DataFrame, ranges: Ranges) -> pd.DataFrame:
+def _within(rows: pd.DataFrame, ranges: TokenRanges) -> pd.DataFrame:
     """The rows within the published ranges, prompts cut so that any answer fits the context."""
     kept = rows["input_tokens"].between(*ranges[0]) & rows["output_tokens"].between(*ranges[1])
     return rows[kept].assign(input_tokens=rows["input_tokens"].clip(upper=_most_prompt(ranges)))

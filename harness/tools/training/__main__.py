@@ -102,9 +102,9 @@ def _trained(options: argparse.Namespace) -> dict[str, Any]:
 
     from harness.predictors.proxy_heads import lengths_of
     from harness.tools.training.data import read_prompts, read_rows, split_rows
-    from harness.tools.training.runs import TIMED, Plan, run
+    from harness.tools.training.runs import TIMED, TrainingPlan, run
     from harness.tools.training.scores import baselines
-    from harness.tools.training.training import Settings
+    from harness.tools.training.training import TrainingSettings
 
     started_s, own = time.monotonic(), options.prompts
     torch.set_num_threads(options.threads)
@@ -112,9 +112,9 @@ def _trained(options: argparse.Namespace) -> dict[str, Any]:
     splits = split_rows(rows, files, seed=options.seed, most_rows=options.rows)
     encoders = len(options.heads) if options.separate else 1
     most_s = options.minutes * 60 * FIRST_PHASE_SHARE / encoders
-    settings = Settings(epochs=options.epochs, most_s=most_s, seed=options.seed)
+    settings = TrainingSettings(epochs=options.epochs, most_s=most_s, seed=options.seed)
     given = {name: getattr(options, name) for name in ("base", "heads", "separate", "out")}
-    plan = Plan(**given, settings=settings, profiles=options.profiles / "predictors")
+    plan = TrainingPlan(**given, settings=settings, profiles=options.profiles / "predictors")
     lengths = lengths_of(splits.train["tokens"].to_numpy())
     heads = list(run(splits, plan))
     _keep(options.profiles / "lengths" / f"{MEASURED_HERE}test.json", lengths_table(splits))

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 import torch
 
-from harness.predictors.proxy_heads import HEADS, Lengths, lengths_of
+from harness.predictors.proxy_heads import HEADS, TrainingLengths, lengths_of
 from harness.predictors.proxy_model import ProxyModel, ids_of, load, save, states_of
 from harness.runs.provenance import machine
 from harness.tools.fitting.lengths import MEASURED_HERE, class_table
@@ -19,7 +19,13 @@ from harness.tools.fitting.stored import as_text, rounded
 from harness.tools.training.bases import Base, base_of
 from harness.tools.training.data import Splits, texts
 from harness.tools.training.scores import Json, latency, scores, timed
-from harness.tools.training.training import REFERENCES, Part, Settings, reference_of, train
+from harness.tools.training.training import (
+    REFERENCES,
+    EncodedSplit,
+    TrainingSettings,
+    reference_of,
+    train,
+)
 
 LIBRARIES = ("torch", "transformers", "tokenizers", "safetensors", "scikit-learn", "numpy")
 TIMED = 300  # test prompts whose predictions are timed
@@ -27,18 +33,18 @@ TENTHS = 10  # classes in the table of a head that predicts lengths
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class TrainingPlan:
     """What to train and where to put it: checkpoints below `out`, tables into `profiles`."""
 
     base: str
     heads: Sequence[str]
     separate: bool
-    settings: Settings
+    settings: TrainingSettings
     out: Path
     profiles: Path
 
 
-def run(splits: Splits, plan: Plan) -> Iterator[Json]:
+def run(splits: Splits, plan: TrainingPlan) -> Iterator[Json]:
     """Train, keep and judge every head; a row of the summary for each."""
     lengths = lengths_of(splits.train["tokens"].to_numpy())
     base = base_of(plan.base, texts(splits.train), plan.settings.seed)
@@ -49,11 +55,11 @@ def run(splits: Splits, plan: Plan) -> Iterator[Json]:
 
 
 def _group(
-    splits: Splits, plan: Plan, heads: Sequence[str], base: Base, lengths: Lengths
+    splits: Splits, plan: TrainingPlan, heads: Sequence[str], base: Base, lengths: TrainingLengths
 ) -> Iterator[Json]:
     encoder, tokenizer, frame = base
     parts = tuple(
-        Part.of(ids_of(tokenizer, frame, texts(part)), part["tokens"].to_numpy())
+        EncodedSplit.of(ids_of(tokenizer, frame, texts(part)), part["tokens"].to_numpy())
         for part in (splits.train, splits.validation)
     )
     every, history = train(encoder, frame, heads, parts, lengths, plan.settings)
@@ -71,7 +77,13 @@ def _group(
 
 
 def _judged(
-    splits: Splits, plan: Plan, model: ProxyModel, states: Any, losses: Json, *, shared: bool
+    splits: Splits,
+    plan: TrainingPlan,
+    model: ProxyModel,
+    states: Any,
+    losses: Json,
+    *,
+    shared: bool,
 ) -> Json:
     """Keep one head with its card and table; its row of the summary."""
     predicted = model.tokens_of(states)
@@ -111,7 +123,7 @@ def _metrics(splits: Splits, model: ProxyModel, predicted: Any) -> Json:
 
 
 def _write_table(
-    splits: Splits, plan: Plan, model: ProxyModel, predicted: Any, seconds: Any
+    splits: Splits, plan: TrainingPlan, model: ProxyModel, predicted: Any, seconds: Any
 ) -> None:
     """Its errors on the test split, for `predictor=empirical`."""
     head = HEADS[model.head]

@@ -13,7 +13,7 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import Ridge
 from sklearn.metrics import f1_score
 
-from harness.predictors.proxy_heads import HEADS, Lengths
+from harness.predictors.proxy_heads import HEADS, TrainingLengths
 from harness.tools.training.data import Splits, texts
 
 Ints = NDArray[np.int64]
@@ -27,7 +27,7 @@ WARM_UPS = 10
 ALPHAS = (0.3, 1.0, 3.0, 10.0)
 
 
-def scores(truth: Ints, predicted: Ints, lengths: Lengths, head: str | None = None) -> Json:
+def scores(truth: Ints, predicted: Ints, lengths: TrainingLengths, head: str | None = None) -> Json:
     """Five-class accuracy and macro F1 by the class of the predicted length, MAE, Spearman's rho.
 
     A binary head knows two classes: its accuracy and F1 are of those (`classes` says so). A
@@ -74,7 +74,9 @@ def _short(value: Any) -> float:
     return float(f"{float(value):.4g}")
 
 
-def baselines(splits: Splits, lengths: Lengths, timed_rows: int, seed: int) -> Iterator[Json]:
+def baselines(
+    splits: Splits, lengths: TrainingLengths, timed_rows: int, seed: int
+) -> Iterator[Json]:
     """Score and latency of every baseline on the test split."""
     for name, predict in _fitted(splits, lengths, seed):
         predicted = np.rint(predict(splits.test)).clip(1).astype(np.int64)
@@ -87,7 +89,7 @@ def baselines(splits: Splits, lengths: Lengths, timed_rows: int, seed: int) -> I
         }
 
 
-def _fitted(splits: Splits, lengths: Lengths, seed: int) -> Iterator[tuple[str, Predict]]:
+def _fitted(splits: Splits, lengths: TrainingLengths, seed: int) -> Iterator[tuple[str, Predict]]:
     classes = np.bincount(lengths.class_of(splits.train["tokens"]))
     most = float(lengths.class_tokens[int(classes.argmax())])
     yield "constant median", lambda rows: np.full(len(rows), lengths.middle_tokens)

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from harness.predictors.proxy_heads import HEADS, Lengths, Reference, loss, new_layers
+from harness.predictors.proxy_heads import HEADS, Reference, TrainingLengths, loss, new_layers
 from harness.predictors.proxy_model import Frame, first_states, padded, states_of
 
 Ints = NDArray[np.int64]
@@ -28,7 +28,7 @@ POOL = 60  # batches whose rows are sorted by length, so that little is padded
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
+class TrainingSettings:
     """Epochs, learning rates and rows of a batch in each phase.
 
     Rates of the first phase fall linearly to its end. Early stopping: a phase ends after `patience`
@@ -49,14 +49,14 @@ class Settings:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class EncodedSplit:
     """A split as networks read it: token ids, and true output tokens."""
 
     rows: Sequence[Sequence[int]]
     tokens: Any
 
     @classmethod
-    def of(cls, rows: Sequence[Sequence[int]], tokens: Ints) -> "Part":
+    def of(cls, rows: Sequence[Sequence[int]], tokens: Ints) -> "EncodedSplit":
         """The lengths become a tensor."""
         return cls(rows, torch.from_numpy(np.array(tokens, np.int64)))
 
@@ -65,9 +65,9 @@ def train(
     encoder: Any,
     frame: Frame,
     heads: Sequence[str],
-    parts: Sequence[Part],
-    lengths: Lengths,
-    settings: Settings,
+    parts: Sequence[EncodedSplit],
+    lengths: TrainingLengths,
+    settings: TrainingSettings,
 ) -> tuple[dict[str, Any], dict[str, list[float]]]:
     """Train `encoder` in place and new layers for every head; same seed, same weights.
 
@@ -96,9 +96,9 @@ def _all_weights(
     encoder: Any,
     frame: Frame,
     layers: Mapping[str, Any],
-    parts: Sequence[Part],
-    lengths: Lengths,
-    settings: Settings,
+    parts: Sequence[EncodedSplit],
+    lengths: TrainingLengths,
+    settings: TrainingSettings,
 ) -> list[float]:
     """The first phase; validation losses by epoch."""
     train, validation = parts
@@ -133,7 +133,7 @@ def _all_weights(
 class _Pace:
     """How far the first phase is, by steps or by time, whichever is further."""
 
-    def __init__(self, settings: Settings, steps_per_epoch: int) -> None:
+    def __init__(self, settings: TrainingSettings, steps_per_epoch: int) -> None:
         self._most_steps = max(1, settings.epochs * steps_per_epoch)
         self._most_s, self._started_s = settings.most_s, time.monotonic()
         self.steps = 0
@@ -152,9 +152,9 @@ def _head_only(
     name: str,
     layers: Any,
     states: Sequence[Any],
-    parts: Sequence[Part],
-    lengths: Lengths,
-    settings: Settings,
+    parts: Sequence[EncodedSplit],
+    lengths: TrainingLengths,
+    settings: TrainingSettings,
 ) -> list[float]:
     """The second phase of one head; validation losses by epoch, the first before any."""
     head = {name: layers}
@@ -174,7 +174,7 @@ def _head_only(
 
 
 def _step(
-    layers: Mapping[str, Any], states: Any, tokens: Any, lengths: Lengths, optimizer: Any
+    layers: Mapping[str, Any], states: Any, tokens: Any, lengths: TrainingLengths, optimizer: Any
 ) -> None:
     if len(tokens) < 2:  # nothing to compare a single text with
         return
@@ -183,7 +183,7 @@ def _step(
     optimizer.step()
 
 
-def _together(layers: Mapping[str, Any], states: Any, tokens: Any, lengths: Lengths) -> Any:
+def _together(layers: Mapping[str, Any], states: Any, tokens: Any, lengths: TrainingLengths) -> Any:
     losses = [loss(HEADS[name], part(states), tokens, lengths) for name, part in layers.items()]
     return sum(losses[1:], losses[0])
 

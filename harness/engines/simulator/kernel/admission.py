@@ -6,7 +6,7 @@ Of them an iteration computes whole prompts or chunks of them (`interface.fillin
 
 from harness.costs.compiled import compiled
 from harness.engines.simulator.kernel import running
-from harness.engines.simulator.kernel.layout import PAUSE, SWAP_OUT, Group, Records
+from harness.engines.simulator.kernel.layout import PAUSE, SWAP_OUT, Record, Records
 from harness.engines.simulator.kernel.order import (
     before,
     decodes,
@@ -19,7 +19,7 @@ from harness.engines.state import HOST, SWAP_BYTES, SWAP_S, SWAPS, Floats, Ints
 
 
 @compiled
-def _fits_batch(group: Group, count: int, total: int, longest: int) -> bool:
+def _fits_batch(group: Record, count: int, total: int, longest: int) -> bool:
     """Whether the rule allows a batch of so many whole prompts."""
     padded = count * longest if group.pads else total
     too_padded = group.pads and padded - total > group.max_padding
@@ -27,7 +27,7 @@ def _fits_batch(group: Group, count: int, total: int, longest: int) -> bool:
 
 
 @compiled
-def admit_whole(requests: Records, group: Group, queue: Ints) -> None:
+def admit_whole(requests: Records, group: Record, queue: Ints) -> None:
     """Move whole prompts from the waiting heap into `partial`."""
     group.n_partial = total = longest = 0
     while group.n_waiting > 0 and group.n_decoding + group.n_partial < group.max_requests:
@@ -43,7 +43,7 @@ def admit_whole(requests: Records, group: Group, queue: Ints) -> None:
 
 
 @compiled
-def _admit(requests: Records, group: Group, queue: Ints, tokens: int, needed: int) -> None:
+def _admit(requests: Records, group: Record, queue: Ints, tokens: int, needed: int) -> None:
     """The first waiting request begins, with a chunk of so many tokens, and takes its blocks."""
     request = pop_waiting(requests, group, queue)
     running.start(requests, group, request)
@@ -54,7 +54,7 @@ def _admit(requests: Records, group: Group, queue: Ints, tokens: int, needed: in
 
 
 @compiled
-def choose_chunks(requests: Records, pieces: Floats, group: Group, queue: Ints) -> None:
+def choose_chunks(requests: Records, pieces: Floats, group: Record, queue: Ints) -> None:
     """Decodes first, then requests in mid-prompt, preempting from behind, then newcomers."""
     running.make_room_to_decode(requests, pieces, group, queue)
     of_decodes, budget, i = running.growth(group), group.max_tokens - group.n_decoding, 0
@@ -78,7 +78,7 @@ def choose_chunks(requests: Records, pieces: Floats, group: Group, queue: Ints) 
 
 
 @compiled
-def _admit_chunked(requests: Records, group: Group, queue: Ints, budget: int) -> None:
+def _admit_chunked(requests: Records, group: Record, queue: Ints, budget: int) -> None:
     """Admit newcomers behind the partly prefilled ones; the budget may cut only the last."""
     while (
         group.n_waiting > 0
@@ -96,7 +96,7 @@ def _admit_chunked(requests: Records, group: Group, queue: Ints, budget: int) ->
 
 
 @compiled
-def take_slots(requests: Records, pieces: Floats, swap: Floats, group: Group, queue: Ints) -> None:
+def take_slots(requests: Records, pieces: Floats, swap: Floats, group: Record, queue: Ints) -> None:
     """Give the slots to the requests that come first and fit, and take them from the others.
 
     Afterwards `partial` has the requests in slots that do not decode, in order.
@@ -117,7 +117,7 @@ def take_slots(requests: Records, pieces: Floats, swap: Floats, group: Group, qu
 
 
 @compiled
-def _choose(requests: Records, group: Group, queue: Ints) -> tuple[int, int, int]:
+def _choose(requests: Records, group: Record, queue: Ints) -> tuple[int, int, int]:
     """Fill `moved` with the requests that have slots now, in order.
 
     Returns how many, how many of those that had one are among them, and the blocks of their slots.
@@ -148,7 +148,7 @@ def _choose(requests: Records, group: Group, queue: Ints) -> tuple[int, int, int
 
 
 @compiled
-def _fill_slot(requests: Records, swap: Floats, group: Group, request: int) -> None:
+def _fill_slot(requests: Records, swap: Floats, group: Record, request: int) -> None:
     """A request with a slot decodes, or is among those whose prompt is to be computed."""
     context = requests[request].prompt + requests[request].generated
     if group.displaces == SWAP_OUT and swap[request, HOST] > 0:
@@ -167,7 +167,7 @@ def _fill_slot(requests: Records, swap: Floats, group: Group, request: int) -> N
 
 
 @compiled
-def _displace(requests: Records, swap: Floats, group: Group, queue: Ints, request: int) -> None:
+def _displace(requests: Records, swap: Floats, group: Record, queue: Ints, request: int) -> None:
     """A request loses its slot: it pauses, or is preempted, perhaps by swap, if it has begun."""
     if decodes(requests, group, request):
         running.leave(requests, group, request)
@@ -182,7 +182,7 @@ def _displace(requests: Records, swap: Floats, group: Group, queue: Ints, reques
 
 
 @compiled
-def _drop_paused(requests: Records, group: Group, queue: Ints, used: int) -> None:
+def _drop_paused(requests: Records, group: Record, queue: Ints, used: int) -> None:
     """Preempt paused requests, from the end of the order, until there is room for the slots."""
     while used + group.paused_blocks > group.capacity_blocks:
         victim = -1
@@ -196,7 +196,7 @@ def _drop_paused(requests: Records, group: Group, queue: Ints, used: int) -> Non
 
 
 @compiled
-def fill_chunks(requests: Records, group: Group) -> None:
+def fill_chunks(requests: Records, group: Record) -> None:
     """Share out what decodes leave of the budget among requests in slots that do not decode."""
     budget = group.max_tokens - group.n_decoding
     for i in range(group.n_partial):
@@ -209,7 +209,7 @@ def fill_chunks(requests: Records, group: Group) -> None:
 
 
 @compiled
-def fill_whole_prompts(requests: Records, group: Group) -> None:
+def fill_whole_prompts(requests: Records, group: Record) -> None:
     """Begin whole prompts of requests in slots while the rule allows."""
     total = longest = 0
     fits = True
@@ -224,7 +224,7 @@ def fill_whole_prompts(requests: Records, group: Group) -> None:
 
 
 @compiled
-def _swap_out(requests: Records, swap: Floats, group: Group, request: int) -> None:
+def _swap_out(requests: Records, swap: Floats, group: Record, request: int) -> None:
     """A request that is preempted has its KV kept in host memory, if there is room."""
     held = requests[request].kv
     if held <= group.host_tokens - group.host_used_tokens:
@@ -235,7 +235,7 @@ def _swap_out(requests: Records, swap: Floats, group: Group, request: int) -> No
 
 
 @compiled
-def _swap_in(requests: Records, swap: Floats, group: Group, request: int) -> None:
+def _swap_in(requests: Records, swap: Floats, group: Record, request: int) -> None:
     """A request's KV comes back from host memory."""
     held = int(swap[request, HOST])
     _copy(swap, group, request, held)
@@ -245,7 +245,7 @@ def _swap_in(requests: Records, swap: Floats, group: Group, request: int) -> Non
 
 
 @compiled
-def _copy(swap: Floats, group: Group, request: int, tokens: int) -> None:
+def _copy(swap: Floats, group: Record, request: int, tokens: int) -> None:
     """KV of so many tokens moves before the next iteration, or during it."""
     seconds = tokens * group.swap_token_s
     swap[request, SWAP_BYTES] += tokens * group.token_bytes

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from harness.costs.compiled import compiled
-from harness.engines.simulator.kernel.layout import Group, Records
+from harness.engines.simulator.kernel.layout import Record, Records
 from harness.engines.state import Floats, Ints
 
 NOT_WANTED = 1 << 40
@@ -41,7 +41,7 @@ CACHE = np.dtype(
 )
 
 
-class Contents(NamedTuple):
+class HeldRecords(NamedTuple):
     """The cache of a run (one record; none without), its contents, and by request what is read.
 
     `content` is the one that a call reads (-1: none), `reads` how much of it, `found` how the call
@@ -57,7 +57,7 @@ class Contents(NamedTuple):
 
 
 @compiled
-def _yields(content: Group, wanted: int, used_s: float, now_s: float) -> bool:
+def _yields(content: Record, wanted: int, used_s: float, now_s: float) -> bool:
     """Whether a content in host memory makes room for one so wanted and last used then."""
     if content.ready_s > now_s:
         return False
@@ -65,7 +65,7 @@ def _yields(content: Group, wanted: int, used_s: float, now_s: float) -> bool:
 
 
 @compiled
-def _make_room(held: Contents, size: float, wanted: int, used_s: float, now_s: float) -> bool:
+def _make_room(held: HeldRecords, size: float, wanted: int, used_s: float, now_s: float) -> bool:
     """Evict what yields until there is room for so much; nothing where that is not enough."""
     cache, contents = held.cache[0], held.contents
     room = cache.capacity - cache.used
@@ -93,7 +93,7 @@ def _make_room(held: Contents, size: float, wanted: int, used_s: float, now_s: f
 
 
 @compiled
-def read(held: Contents, request: int, now_s: float, waited_s: float) -> tuple[int, float]:
+def read(held: HeldRecords, request: int, now_s: float, waited_s: float) -> tuple[int, float]:
     """A call begins: tokens of its prompt that need not be computed, and seconds to get them.
 
     An adapter is waited for, a context that is not in host memory is computed. Other calls of the
@@ -122,7 +122,7 @@ def read(held: Contents, request: int, now_s: float, waited_s: float) -> tuple[i
 
 
 @compiled
-def read_all(held: Contents, requests: Records, group: Group) -> None:
+def read_all(held: HeldRecords, requests: Records, group: Record) -> None:
     """The whole prompts in `partial` begin: the work that is summed up is less what is cached."""
     waited_s = 0.0
     for i in range(group.n_partial):
@@ -138,7 +138,7 @@ def read_all(held: Contents, requests: Records, group: Group) -> None:
 
 
 @compiled
-def store(held: Contents, request: int, tokens: int, now_s: float) -> None:
+def store(held: HeldRecords, request: int, tokens: int, now_s: float) -> None:
     """A call is answered: its context is written to host memory and, in any case, to disk.
 
     Whatever is there makes room for it, contents that are wanted last: the next call of the
@@ -158,7 +158,7 @@ def store(held: Contents, request: int, tokens: int, now_s: float) -> None:
 
 
 @compiled
-def want(held: Contents, order: Ints, now_s: float, share: float) -> int:
+def want(held: HeldRecords, order: Ints, now_s: float, share: float) -> int:
     """Rank contents as wanted in this order, the others not at all.
 
     Returns the first that is not in host memory, of those that fit in a share of it together, when

@@ -9,7 +9,7 @@ import numpy as np
 
 from harness.costs.compiled import compiled
 from harness.engines.simulator.kernel import admission, running
-from harness.engines.simulator.kernel.host_cache import Contents, read_all
+from harness.engines.simulator.kernel.host_cache import HeldRecords, read_all
 from harness.engines.simulator.kernel.layout import (
     ASKED,
     BEGUN,
@@ -19,7 +19,7 @@ from harness.engines.simulator.kernel.layout import (
     PROMPTS,
     UNADMITTED,
     WHOLE,
-    Group,
+    Record,
     Records,
 )
 from harness.engines.simulator.kernel.order import until_passed
@@ -44,9 +44,9 @@ def begin(
     requests: Records,
     pieces: Floats,
     swap: Floats,
-    group: Group,
+    group: Record,
     queue: Ints,
-    held: Contents,
+    held: HeldRecords,
 ) -> int:
     """Begin the next flight of a group; UNADMITTED or ASKED where it cannot."""
     group.preempted = False
@@ -73,7 +73,7 @@ def begin(
 
 @compiled
 def _begin_prompts(
-    table: Group, requests: Records, pieces: Floats, group: Group, queue: Ints, held: Contents
+    table: Record, requests: Records, pieces: Floats, group: Record, queue: Ints, held: HeldRecords
 ) -> bool:
     """Begin an iteration that computes prompts, or chunks beside decodes, if there are any."""
     if group.chunked_prefill:
@@ -104,7 +104,7 @@ def _begin_prompts(
 
 
 @compiled
-def _launch(group: Group, flight: int, seconds: float) -> None:
+def _launch(group: Record, flight: int, seconds: float) -> None:
     """One iteration begins, after requests are taken in, with the KV that is copied."""
     group.n_waited = group.n_waiting
     group.flight, group.iterations = flight, 1
@@ -116,7 +116,7 @@ def _launch(group: Group, flight: int, seconds: float) -> None:
 
 @compiled
 def _begin_decodes(
-    table: Group, requests: Records, pieces: Floats, group: Group, queue: Ints
+    table: Record, requests: Records, pieces: Floats, group: Record, queue: Ints
 ) -> None:
     """Begin equal decode iterations: until a finish, an end of KV, or a key that may pass another.
 
@@ -138,7 +138,7 @@ def _begin_decodes(
 
 @compiled
 def _steps_in_order(
-    table: Group, requests: Records, pieces: Floats, queue: Ints, group: Group, most: int
+    table: Record, requests: Records, pieces: Floats, queue: Ints, group: Record, most: int
 ) -> int:
     """Decode steps, at most `most`, until a key may pass that of the first waiting request.
 
@@ -155,7 +155,7 @@ def _steps_in_order(
 
 
 @compiled
-def cut(table: Group, group: Group, now_s: float) -> None:
+def cut(table: Record, group: Record, now_s: float) -> None:
     """Something has happened to a group: its run of iterations ends at the next boundary."""
     if group.iterations > 1 and group.flight == DECODES:
         iterations = decodes_within(table, group, now_s - group.clock_s, group.iterations)
@@ -164,7 +164,7 @@ def cut(table: Group, group: Group, now_s: float) -> None:
 
 
 @compiled
-def ended_by(table: Group, group: Group, now_s: float) -> int:
+def ended_by(table: Record, group: Record, now_s: float) -> int:
     """Iterations of the run in flight that have ended by now; its last one does not count."""
     if group.iterations == 1 or group.flight != DECODES or now_s <= group.clock_s:
         return 0
@@ -174,7 +174,7 @@ def ended_by(table: Group, group: Group, now_s: float) -> int:
 
 
 @compiled
-def split(table: Group, requests: Records, group: Group, queue: Ints, ended: int) -> None:
+def split(table: Record, requests: Records, group: Record, queue: Ints, ended: int) -> None:
     """Count the first `ended` iterations of the run in flight as over; the others go on."""
     seconds = decodes_s(table, group, ended)
     if group.log_columns > 0:
@@ -190,7 +190,7 @@ def split(table: Group, requests: Records, group: Group, queue: Ints, ended: int
 
 
 @compiled
-def end(requests: Records, pieces: Floats, group: Group, queue: Ints) -> None:
+def end(requests: Records, pieces: Floats, group: Record, queue: Ints) -> None:
     """End the flight of a group."""
     flight, duration_s = group.flight, group.flight_s
     group.flight = NOTHING
@@ -213,7 +213,7 @@ def end(requests: Records, pieces: Floats, group: Group, queue: Ints) -> None:
 
 
 @compiled
-def _step_decodes(requests: Records, group: Group, iterations: int, duration_s: float) -> None:
+def _step_decodes(requests: Records, group: Record, iterations: int, duration_s: float) -> None:
     """Count tokens, blocks and attained time of so many decode steps."""
     if group.keeps_gaps:
         running.note_gaps(group, iterations, duration_s)
@@ -227,7 +227,7 @@ def _step_decodes(requests: Records, group: Group, iterations: int, duration_s: 
 
 
 @compiled
-def _end_prompts(requests: Records, group: Group, duration_s: float) -> None:
+def _end_prompts(requests: Records, group: Record, duration_s: float) -> None:
     """The KV of prompts or chunks is there; a request that is complete produces a token."""
     chunks, kept = group.n_partial, 0
     for i in range(chunks):
@@ -248,7 +248,7 @@ def _end_prompts(requests: Records, group: Group, duration_s: float) -> None:
 
 
 @compiled
-def next_event_s(group: Group) -> float:
+def next_event_s(group: Record) -> float:
     """When the flight of a group ends, or a static batch stops waiting; infinite if it is idle."""
     if group.flight != NOTHING:
         return float(group.clock_s + group.flight_s)

@@ -15,7 +15,7 @@ from harness.engines.state import BRIEF, LOG_COLUMNS
 from harness.engines.token_gaps import BINS
 
 Records = NDArray[np.void]
-Group = Any
+Record = Any
 """A record of GROUP; numba reads its fields as attributes."""
 
 MAX_BLOCK_TOKENS = 2048

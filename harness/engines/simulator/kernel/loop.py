@@ -21,7 +21,7 @@ from harness.engines.simulator.kernel.layout import (
     BEGUN,
     NOTHING,
     UNADMITTED,
-    Group,
+    Record,
     Records,
 )
 from harness.engines.simulator.kernel.order import push_waiting, take_waiting
@@ -75,7 +75,7 @@ def run(world: World, until_s: float) -> int:
 
 
 @inlined
-def _next_instant_s(world: World, state: Group) -> float:
+def _next_instant_s(world: World, state: Record) -> float:
     """When the next thing happens; infinite if nothing will."""
     at_s = np.inf
     for i in range(len(world.next_s)):
@@ -92,7 +92,7 @@ def _next_instant_s(world: World, state: Group) -> float:
 
 
 @inlined
-def _begin(world: World, state: Group, group: Group, i: int) -> int:
+def _begin(world: World, state: Record, group: Record, i: int) -> int:
     """Begin what a group does next, if it is idle and has anything to do."""
     is_loading = group.ready_s > state.now_s
     if group.flight != NOTHING or not group.is_live or group.is_stopping or is_loading:
@@ -111,7 +111,7 @@ def _begin(world: World, state: Group, group: Group, i: int) -> int:
 
 
 @inlined
-def _end_all(world: World, state: Group) -> bool:
+def _end_all(world: World, state: Record) -> bool:
     """End all flights and all calls outside any LLM that end by now.
 
     False where there is no room for what they leave.
@@ -151,7 +151,7 @@ def _end_all(world: World, state: Group) -> bool:
 
 
 @inlined
-def _note_finished(world: World, state: Group, group: Group) -> None:
+def _note_finished(world: World, state: Record, group: Record) -> None:
     """The requests that have finished with a flight of a group are answered."""
     if len(world.held.cache) > 0:
         # By number, as groups that are stepped store their contexts.
@@ -162,7 +162,7 @@ def _note_finished(world: World, state: Group, group: Group) -> None:
 
 
 @inlined
-def _note_answered(world: World, state: Group, request: int) -> None:
+def _note_answered(world: World, state: Record, request: int) -> None:
     """A request is answered: it is put with those of all groups, and calls that waited may come.
 
     The run stops where others see to its answer. The next call of a chain stays in the group of its
@@ -189,7 +189,7 @@ def _note_answered(world: World, state: Group, request: int) -> None:
 
 
 @inlined
-def _release(world: World, state: Group, request: int) -> None:
+def _release(world: World, state: Record, request: int) -> None:
     """Calls that waited for this answer alone are sent, or the next request of a closed loop."""
     requests, first_child = world.requests, world.first_child
     if len(world.sent) > 0 and world.sent[0] < len(requests):
@@ -206,7 +206,7 @@ def _release(world: World, state: Group, request: int) -> None:
 
 
 @compiled
-def _send(world: World, state: Group, call: int) -> None:
+def _send(world: World, state: Record, call: int) -> None:
     """A call is sent when an answer has been handed over, and comes after its intake."""
     requests, delayed = world.requests, world.delayed
     requests[call].arrival_s = requests[call].key = state.now_s + state.hand_over_s
@@ -227,7 +227,7 @@ def _send(world: World, state: Group, call: int) -> None:
 
 @compiled
 def _note_busy(
-    busy: Floats, state: Group, group: Group, i: int, from_s: float, to_s: float
+    busy: Floats, state: Record, group: Record, i: int, from_s: float, to_s: float
 ) -> None:
     """Extend the stretch in which a group computes, or write it down and open another."""
     if from_s != group.busy_to_s:
@@ -241,7 +241,7 @@ def _note_busy(
 
 
 @compiled
-def _take_rows(log: Floats, state: Group, group: Group, i: int) -> None:
+def _take_rows(log: Floats, state: Record, group: Record, i: int) -> None:
     """Move a group's rows of the log to those of all groups."""
     for k in range(group.n_rows):
         log[state.n_log, 0] = i
@@ -252,7 +252,7 @@ def _take_rows(log: Floats, state: Group, group: Group, i: int) -> None:
 
 
 @inlined
-def _come_all(world: World, state: Group) -> bool:
+def _come_all(world: World, state: Record) -> bool:
     """Requests and predictions of this instant come; False where there is no room for them."""
     requests, state.subject = world.requests, -1
     turns = world.turns
@@ -282,7 +282,7 @@ def _come_all(world: World, state: Group) -> bool:
 
 @compiled
 def _gather(
-    requests: Records, state: Group, line: Ints, first: int, end: int, instant: Ints
+    requests: Records, state: Record, line: Ints, first: int, end: int, instant: Ints
 ) -> int:
     """Move the requests of a line that have come by now to `instant`; returns where it then begins.
 
@@ -332,7 +332,7 @@ def _turn(world: World, request: int, key: float) -> None:
 
 
 @inlined
-def _interrupt(world: World, group: Group, i: int) -> None:
+def _interrupt(world: World, group: Record, i: int) -> None:
     """Something has come to a group: it is looked at when its iteration ends, or at once."""
     has_slots = group.n_decoding < group.max_requests
     if group.flight == NOTHING:
@@ -345,7 +345,7 @@ def _interrupt(world: World, group: Group, i: int) -> None:
 
 
 @inlined
-def _dispatch(world: World, state: Group, request: int) -> bool:
+def _dispatch(world: World, state: Record, request: int) -> bool:
     """A request that has come goes to its group, or outside; False where there is no room."""
     requests = world.requests
     at = requests[request].group
@@ -380,7 +380,7 @@ def _dispatch(world: World, state: Group, request: int) -> bool:
 
 
 @compiled
-def _wait(requests: Records, group: Group, queue: Ints, request: int) -> None:
+def _wait(requests: Records, group: Record, queue: Ints, request: int) -> None:
     """A request waits in a group."""
     if group.is_shared:
         queue[group.queue_at + group.n_waiting] = request
@@ -474,7 +474,7 @@ def receive(world: World, i: int, first_s: float, more_s: float) -> None:
 
 
 @inlined
-def _take_in(group: Group, first_s: float, more_s: float) -> None:
+def _take_in(group: Record, first_s: float, more_s: float) -> None:
     """A request is taken in before the next iteration."""
     group.receiving_s += more_s if group.receiving_s > 0.0 else first_s
 

@@ -6,7 +6,7 @@ Beside it is the heap of decoding requests by their end.
 import numpy as np
 
 from harness.costs.compiled import compiled
-from harness.engines.simulator.kernel.layout import BY_GPU_S, Group, Records
+from harness.engines.simulator.kernel.layout import BY_GPU_S, Record, Records
 from harness.engines.state import END, SLOPE, VALUE, Floats, Ints
 from harness.interface.tables import PER_S
 
@@ -49,7 +49,7 @@ def sort_unfinished(requests: Records, line: Ints, base: int, count: int, starve
 
 
 @compiled
-def push_waiting(requests: Records, group: Group, queue: Ints, request: int) -> None:
+def push_waiting(requests: Records, group: Record, queue: Ints, request: int) -> None:
     """Put a request into the waiting heap."""
     group.n_waiting += 1
     _rise(requests, queue, group.queue_at, request, group.n_waiting - 1)
@@ -68,7 +68,7 @@ def _rise(requests: Records, queue: Ints, base: int, request: int, at: int) -> N
 
 
 @compiled
-def pop_waiting(requests: Records, group: Group, queue: Ints) -> int:
+def pop_waiting(requests: Records, group: Record, queue: Ints) -> int:
     """Remove the head of the waiting heap."""
     first: int = queue[group.queue_at]
     take_waiting(requests, group, queue, 0)
@@ -76,7 +76,7 @@ def pop_waiting(requests: Records, group: Group, queue: Ints) -> int:
 
 
 @compiled
-def take_waiting(requests: Records, group: Group, queue: Ints, at: int) -> None:
+def take_waiting(requests: Records, group: Record, queue: Ints, at: int) -> None:
     """Remove the request at a place of the waiting heap."""
     base = group.queue_at
     group.n_waiting -= 1
@@ -96,14 +96,14 @@ def take_waiting(requests: Records, group: Group, queue: Ints, at: int) -> None:
 
 
 @compiled
-def push_end(requests: Records, group: Group, request: int) -> None:
+def push_end(requests: Records, group: Record, request: int) -> None:
     """Put a decoding request into the heap of ends."""
     group.n_heap += 1
     _rise_to_end(requests, group, request, group.n_heap - 1)
 
 
 @compiled
-def _rise_to_end(requests: Records, group: Group, request: int, at: int) -> None:
+def _rise_to_end(requests: Records, group: Record, request: int, at: int) -> None:
     """Put a request where `at` is free, or nearer to the top if it ends before those there."""
     heap, end = group.heap, requests[request].ends
     while at > 0 and end < requests[heap[(at - 1) // 2]].ends:
@@ -113,7 +113,7 @@ def _rise_to_end(requests: Records, group: Group, request: int, at: int) -> None
 
 
 @compiled
-def take_end(requests: Records, group: Group, request: int) -> None:
+def take_end(requests: Records, group: Record, request: int) -> None:
     """Remove a request from the heap of ends; mostly it is the first."""
     heap, at = group.heap, 0
     while heap[at] != request:
@@ -133,14 +133,14 @@ def take_end(requests: Records, group: Group, request: int) -> None:
 
 
 @compiled
-def decodes(requests: Records, group: Group, request: int) -> bool:
+def decodes(requests: Records, group: Record, request: int) -> bool:
     """Whether a request of the group is in its list of decoding ones."""
     place = requests[request].place
     return bool(place < group.n_decoding and group.decoding[place] == request)
 
 
 @compiled
-def progress_of(requests: Records, group: Group, request: int, decodes: bool) -> float:
+def progress_of(requests: Records, group: Record, request: int, decodes: bool) -> float:
     """Progress of a request in what keys move with; `decodes` if it is a decoding one."""
     if group.moves == BY_GPU_S:
         gpu_s = requests[request].gpu_s
@@ -163,7 +163,7 @@ def piece_of(pieces: Floats, request: int, progress: float) -> int:
 
 
 @compiled
-def set_key(requests: Records, pieces: Floats, group: Group, request: int, decodes: bool) -> None:
+def set_key(requests: Records, pieces: Floats, group: Record, request: int, decodes: bool) -> None:
     """Move a request's key to where it is now."""
     progress = progress_of(requests, group, request, decodes)
     piece = piece_of(pieces, request, progress)
@@ -172,7 +172,7 @@ def set_key(requests: Records, pieces: Floats, group: Group, request: int, decod
 
 
 @compiled
-def move_keys(requests: Records, pieces: Floats, group: Group) -> None:
+def move_keys(requests: Records, pieces: Floats, group: Record) -> None:
     """Bring the keys of all running requests up to date; those of others do not move."""
     if not group.moves:
         return
@@ -187,7 +187,7 @@ def move_keys(requests: Records, pieces: Floats, group: Group) -> None:
 def until_passed(
     requests: Records,
     pieces: Floats,
-    group: Group,
+    group: Record,
     request: int,
     decodes: bool,
     watch: bool,

@@ -2,7 +2,7 @@
 
 from harness.costs.compiled import compiled
 from harness.engines.simulator.kernel.iterations import cut, next_event_s
-from harness.engines.simulator.kernel.layout import NOTHING, Group
+from harness.engines.simulator.kernel.layout import NOTHING, Record
 from harness.engines.simulator.kernel.order import push_waiting
 from harness.engines.simulator.kernel.world import World
 from harness.engines.state import Ints
@@ -52,7 +52,7 @@ def sort_anew(world: World, numbers: Ints) -> None:
 
 
 @compiled
-def _release_slots(world: World, group: Group) -> None:
+def _release_slots(world: World, group: Record) -> None:
     """Requests of which nothing is computed, and nothing is in flight, give up their slots."""
     kept = 0
     for k in range(group.n_partial):
@@ -69,7 +69,7 @@ def _release_slots(world: World, group: Group) -> None:
 
 
 @compiled
-def _release_slot(group: Group, request: int) -> None:
+def _release_slot(group: Record, request: int) -> None:
     """Take a request out of those with a slot, if it is one."""
     kept = 0
     for k in range(group.n_in_slots):

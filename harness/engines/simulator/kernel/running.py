@@ -6,7 +6,7 @@ A request for which KV is set aside takes all of that from the start, and grows 
 import numpy as np
 
 from harness.costs.compiled import compiled
-from harness.engines.simulator.kernel.layout import Group, Records
+from harness.engines.simulator.kernel.layout import Record, Records
 from harness.engines.simulator.kernel.order import (
     before,
     move_keys,
@@ -29,20 +29,20 @@ def blocks(tokens: int, block_tokens: int) -> int:
 
 
 @compiled
-def taken(requests: Records, group: Group, request: int, tokens: int) -> int:
+def taken(requests: Records, group: Record, request: int, tokens: int) -> int:
     """Blocks that a request takes while it holds `tokens`: those, or what is set aside."""
     return blocks(max(tokens, requests[request].reserved), group.block_tokens)
 
 
 @compiled
-def held_blocks(requests: Records, group: Group, request: int) -> int:
+def held_blocks(requests: Records, group: Record, request: int) -> int:
     """Blocks that a request takes which does not decode."""
     held = requests[request].kv
     return taken(requests, group, request, held) if held > 0 else 0
 
 
 @compiled
-def begin_growth(requests: Records, group: Group, request: int) -> None:
+def begin_growth(requests: Records, group: Record, request: int) -> None:
     """Note from which decode step on a request needs new blocks; it has just joined."""
     kv = requests[request].kv
     aside = blocks(requests[request].reserved, group.block_tokens) * group.block_tokens
@@ -58,7 +58,7 @@ def begin_growth(requests: Records, group: Group, request: int) -> None:
 
 
 @compiled
-def end_growth(requests: Records, group: Group, request: int) -> None:
+def end_growth(requests: Records, group: Record, request: int) -> None:
     """A request leaves the decoding ones; its progress has been written back."""
     if requests[request].grows <= group.steps:
         group.phase[(requests[request].kv - group.steps) % group.block_tokens] -= 1
@@ -68,13 +68,13 @@ def end_growth(requests: Records, group: Group, request: int) -> None:
 
 
 @compiled
-def growth(group: Group) -> int:
+def growth(group: Record) -> int:
     """Blocks that the next decode step needs."""
     return int(group.phase[-group.steps % group.block_tokens])
 
 
 @compiled
-def iterations_that_fit(group: Group, most: int) -> int:
+def iterations_that_fit(group: Record, most: int) -> int:
     """Decode steps, at most `most`, until the KV is full."""
     free = group.capacity_blocks - group.used_blocks
     if (most // group.block_tokens + 1) * group.growing <= free:
@@ -91,7 +91,7 @@ def iterations_that_fit(group: Group, most: int) -> int:
 
 
 @compiled
-def take_blocks(group: Group, iterations: int) -> None:
+def take_blocks(group: Record, iterations: int) -> None:
     """Take the blocks that so many decode steps of all need."""
     group.used_blocks += iterations // group.block_tokens * group.growing
     for j in range(iterations % group.block_tokens):
@@ -99,7 +99,7 @@ def take_blocks(group: Group, iterations: int) -> None:
 
 
 @compiled
-def join(requests: Records, group: Group, request: int) -> None:
+def join(requests: Records, group: Record, request: int) -> None:
     """A request whose KV is complete but for its last token starts decoding."""
     step = group.steps
     requests[request].joined = step
@@ -119,7 +119,7 @@ def join(requests: Records, group: Group, request: int) -> None:
 
 
 @compiled
-def leave(requests: Records, group: Group, request: int) -> None:
+def leave(requests: Records, group: Record, request: int) -> None:
     """A decoding request leaves the group's lists with its KV; progress is written back."""
     take_end(requests, group, request)
     _bring_up(requests, group, request)
@@ -146,7 +146,7 @@ def leave(requests: Records, group: Group, request: int) -> None:
 
 
 @compiled
-def _bring_up(requests: Records, group: Group, request: int) -> None:
+def _bring_up(requests: Records, group: Record, request: int) -> None:
     """Write the tokens of a decoding request into its record."""
     done = group.steps - requests[request].joined
     requests[request].joined = group.steps
@@ -155,7 +155,7 @@ def _bring_up(requests: Records, group: Group, request: int) -> None:
 
 
 @compiled
-def write_back(requests: Records, group: Group) -> None:
+def write_back(requests: Records, group: Record) -> None:
     """Write the progress of all decoding requests into their records."""
     for i in range(group.n_decoding):
         request = group.decoding[i]
@@ -167,7 +167,7 @@ def write_back(requests: Records, group: Group) -> None:
 
 
 @compiled
-def note_gaps(group: Group, iterations: int, duration_s: float) -> None:
+def note_gaps(group: Record, iterations: int, duration_s: float) -> None:
     """All decoding requests have produced a token in each of so many iterations."""
     start_s = group.clock_s
     end_s = start_s + duration_s
@@ -192,14 +192,14 @@ def note_gaps(group: Group, iterations: int, duration_s: float) -> None:
 
 
 @compiled
-def drop(requests: Records, group: Group, request: int) -> None:
+def drop(requests: Records, group: Record, request: int) -> None:
     """Free the KV of a request that does not decode."""
     group.used_blocks -= taken(requests, group, request, requests[request].kv)
     requests[request].kv = 0
 
 
 @compiled
-def note_preempted(requests: Records, group: Group, request: int) -> None:
+def note_preempted(requests: Records, group: Record, request: int) -> None:
     """A request is preempted now; when it begins again, what it then wants is set aside.
 
     That may be less than before, so waiting requests are looked at again after one iteration.
@@ -211,7 +211,7 @@ def note_preempted(requests: Records, group: Group, request: int) -> None:
 
 
 @compiled
-def preempt_last(requests: Records, pieces: Floats, group: Group, queue: Ints) -> None:
+def preempt_last(requests: Records, pieces: Floats, group: Record, queue: Ints) -> None:
     """Preempt the last holder in order: partly prefilled ones stand behind decoding ones."""
     move_keys(requests, pieces, group)
     if group.n_partial > 0:
@@ -232,14 +232,14 @@ def preempt_last(requests: Records, pieces: Floats, group: Group, queue: Ints) -
 
 
 @compiled
-def make_room_to_decode(requests: Records, pieces: Floats, group: Group, queue: Ints) -> None:
+def make_room_to_decode(requests: Records, pieces: Floats, group: Record, queue: Ints) -> None:
     """Preempt from behind until every remaining decode fits."""
     while growth(group) > group.capacity_blocks - group.used_blocks:
         preempt_last(requests, pieces, group, queue)
 
 
 @compiled
-def finish(requests: Records, group: Group, request: int) -> None:
+def finish(requests: Records, group: Record, request: int) -> None:
     """Note the end of a request."""
     requests[request].finished_s = group.clock_s
     group.load -= requests[request].weight
@@ -249,7 +249,7 @@ def finish(requests: Records, group: Group, request: int) -> None:
 
 
 @compiled
-def finish_due(requests: Records, group: Group) -> None:
+def finish_due(requests: Records, group: Record) -> None:
     """Finish every decoding request whose last token has just been produced."""
     while group.n_heap > 0 and requests[group.heap[0]].ends <= group.steps:
         request = group.heap[0]
@@ -259,7 +259,7 @@ def finish_due(requests: Records, group: Group) -> None:
 
 
 @compiled
-def start(requests: Records, group: Group, request: int) -> None:
+def start(requests: Records, group: Record, request: int) -> None:
     """Note when a request begins to run, first or again."""
     if np.isnan(requests[request].started_s):
         requests[request].started_s = group.clock_s
@@ -269,7 +269,7 @@ def start(requests: Records, group: Group, request: int) -> None:
 
 
 @compiled
-def produce(requests: Records, group: Group, request: int) -> None:
+def produce(requests: Records, group: Record, request: int) -> None:
     """A request whose context is computed produces a token; it ends or goes on decoding."""
     if requests[request].generated == 0:
         requests[request].first_token_s = group.clock_s
@@ -286,7 +286,7 @@ def produce(requests: Records, group: Group, request: int) -> None:
 
 
 @compiled
-def note_overrun(requests: Records, group: Group, request: int, context: int) -> None:
+def note_overrun(requests: Records, group: Record, request: int, context: int) -> None:
     """A request has produced a token: has it outgrown what was set aside, and is that observed?"""
     aside = requests[request].reserved
     if group.tells and aside > 0 and context == aside + 1:
@@ -295,7 +295,7 @@ def note_overrun(requests: Records, group: Group, request: int, context: int) ->
 
 
 @compiled
-def note_steps(requests: Records, group: Group) -> None:
+def note_steps(requests: Records, group: Record) -> None:
     """Decode steps have passed: requests use up what was set aside for them, and outgrow it."""
     for i in range(group.n_decoding):
         request = group.decoding[i]
@@ -309,7 +309,7 @@ def note_steps(requests: Records, group: Group) -> None:
 
 
 @compiled
-def context_of(requests: Records, group: Group, request: int, decodes: bool) -> int:
+def context_of(requests: Records, group: Record, request: int, decodes: bool) -> int:
     """Context tokens of a request now; `decodes` if it is a decoding one."""
     context = requests[request].prompt + requests[request].generated
     if decodes:
@@ -325,7 +325,7 @@ def missing(requests: Records, request: int) -> int:
 
 
 @compiled
-def steps_set_aside(requests: Records, group: Group, most: int) -> int:
+def steps_set_aside(requests: Records, group: Record, most: int) -> int:
     """Decode steps, at most `most`, until a request has used up what was set aside for it.
 
     Or has outgrown it, where that is observed or more is due.
@@ -344,7 +344,7 @@ def steps_set_aside(requests: Records, group: Group, most: int) -> int:
 
 
 @compiled
-def _is_due(requests: Records, group: Group, request: int, decodes: bool) -> bool:
+def _is_due(requests: Records, group: Record, request: int, decodes: bool) -> bool:
     """Whether a holder has just outgrown what is set aside for it, and more would be now."""
     aside = requests[request].reserved
     if requests[request].kv == 0 or aside == 0 or requests[request].wanted <= aside:
@@ -353,7 +353,7 @@ def _is_due(requests: Records, group: Group, request: int, decodes: bool) -> boo
 
 
 @compiled
-def renew_reservations(requests: Records, pieces: Floats, group: Group, queue: Ints) -> None:
+def renew_reservations(requests: Records, pieces: Floats, group: Record, queue: Ints) -> None:
     """Set more aside for holders for which it is due, in order, where there is room."""
     move_keys(requests, pieces, group)
     last = -1
@@ -381,7 +381,7 @@ def renew_reservations(requests: Records, pieces: Floats, group: Group, queue: I
 
 
 @compiled
-def _holder(group: Group, queue: Ints, i: int) -> int:
+def _holder(group: Record, queue: Ints, i: int) -> int:
     """Decoding requests, then partly prefilled ones, then waiting ones."""
     if i < group.n_decoding:
         return int(group.decoding[i])
@@ -392,7 +392,7 @@ def _holder(group: Group, queue: Ints, i: int) -> int:
 
 
 @compiled
-def _used(requests: Records, group: Group, queue: Ints, waiting: int) -> int:
+def _used(requests: Records, group: Record, queue: Ints, waiting: int) -> int:
     """Blocks that all holders take now, without what slots keep for prompts to come."""
     used = 0
     for i in range(group.n_decoding + group.n_partial + waiting):
@@ -405,7 +405,7 @@ def _used(requests: Records, group: Group, queue: Ints, waiting: int) -> int:
 
 
 @compiled
-def _renew(requests: Records, group: Group, request: int, decodes: bool) -> None:
+def _renew(requests: Records, group: Record, request: int, decodes: bool) -> None:
     """What is now wanted for a request is set aside."""
     if decodes:
         _bring_up(requests, group, request)
@@ -416,7 +416,7 @@ def _renew(requests: Records, group: Group, request: int, decodes: bool) -> None
 
 
 @compiled
-def must_ask(requests: Records, pieces: Floats, group: Group, queue: Ints) -> bool:
+def must_ask(requests: Records, pieces: Floats, group: Record, queue: Ints) -> bool:
     """Whether the last piece of a running request's key has ended; in shared groups, of any's."""
     last = pieces.shape[1] - 1
     for i in range(group.n_waiting if group.is_shared else group.n_decoding + group.n_partial):

@@ -13,7 +13,7 @@ from harness.engines.simulator.kernel.layout import (
     PAUSE,
     PROMPTS,
     UNADMITTED,
-    Group,
+    Record,
     Records,
 )
 from harness.engines.simulator.kernel.order import set_key, sort_unfinished, until_passed
@@ -40,7 +40,7 @@ from harness.interface.tables import TIE_S
 
 @compiled
 def begin_shared(
-    tables: Records, requests: Records, pieces: Floats, group: Group, queue: Ints
+    tables: Records, requests: Records, pieces: Floats, group: Record, queue: Ints
 ) -> int:
     """Begin the next batch: of the first service in order that can run something."""
     if group.may_starve:
@@ -69,7 +69,7 @@ def begin_shared(
 
 
 @compiled
-def _note_starved(requests: Records, group: Group, queue: Ints) -> None:
+def _note_starved(requests: Records, group: Record, queue: Ints) -> None:
     """Note when services are starved if they do not run, and which ones are now."""
     for service in range(group.services_end):
         group.starves_at_s[service] = np.inf
@@ -86,14 +86,14 @@ def _note_starved(requests: Records, group: Group, queue: Ints) -> None:
 
 
 @compiled
-def _bytes(requests: Records, group: Group, request: int, tokens: int) -> int:
+def _bytes(requests: Records, group: Record, request: int, tokens: int) -> int:
     """KV bytes of a request that holds so many tokens."""
     block_bytes = group.block_bytes[requests[request].service]
     return int(blocks(tokens, group.block_tokens) * block_bytes)
 
 
 @compiled
-def _preempt(requests: Records, group: Group, request: int) -> None:
+def _preempt(requests: Records, group: Record, request: int) -> None:
     """Drop the KV of a request."""
     group.used_blocks -= _bytes(requests, group, request, requests[request].kv)
     requests[request].kv = 0
@@ -101,7 +101,7 @@ def _preempt(requests: Records, group: Group, request: int) -> None:
 
 
 @compiled
-def _take_slots(requests: Records, group: Group, queue: Ints) -> int:
+def _take_slots(requests: Records, group: Record, queue: Ints) -> int:
     """Give slots to the front of the order, and preempt of the rest what must give way.
 
     Returns how many have slots; `slack_bytes` is by how much they may grow and keep them.
@@ -132,7 +132,7 @@ def _take_slots(requests: Records, group: Group, queue: Ints) -> int:
 
 
 @compiled
-def _admit(requests: Records, group: Group, queue: Ints, service: int, in_slots: int) -> None:
+def _admit(requests: Records, group: Record, queue: Ints, service: int, in_slots: int) -> None:
     """Move whole prompts of a service into the batch, in order, while the rule allows."""
     left, free = group.max_requests, group.capacity_blocks - group.used_blocks
     if not group.displaces:
@@ -160,7 +160,7 @@ def _admit(requests: Records, group: Group, queue: Ints, service: int, in_slots:
 
 
 @compiled
-def _launch_prompts(table: Group, requests: Records, group: Group, queue: Ints) -> None:
+def _launch_prompts(table: Record, requests: Records, group: Record, queue: Ints) -> None:
     """The batch computes the prompts in it."""
     add_work(requests, group)
     for i in range(group.n_partial):
@@ -172,7 +172,7 @@ def _launch_prompts(table: Group, requests: Records, group: Group, queue: Ints) 
 
 
 @compiled
-def _count_waiting(requests: Records, group: Group, queue: Ints) -> None:
+def _count_waiting(requests: Records, group: Record, queue: Ints) -> None:
     """Count the requests that neither run nor hold KV, where that is logged."""
     if group.log_columns <= BRIEF:
         return
@@ -185,7 +185,7 @@ def _count_waiting(requests: Records, group: Group, queue: Ints) -> None:
 
 @compiled
 def _choose_decodes(
-    requests: Records, group: Group, queue: Ints, service: int, in_slots: int
+    requests: Records, group: Record, queue: Ints, service: int, in_slots: int
 ) -> bool:
     """Move decoding requests of a service into the batch, preempting from the end of the order.
 
@@ -217,10 +217,10 @@ def _choose_decodes(
 
 @compiled
 def _launch_decodes(
-    table: Group,
+    table: Record,
     requests: Records,
     pieces: Floats,
-    group: Group,
+    group: Record,
     queue: Ints,
     first: int,
     in_slots: int,
@@ -254,7 +254,7 @@ def _launch_decodes(
 
 
 @compiled
-def _all_run(requests: Records, group: Group, queue: Ints, in_slots: int) -> bool:
+def _all_run(requests: Records, group: Record, queue: Ints, in_slots: int) -> bool:
     """Whether all holders of the batch's service that might run do."""
     service, count = requests[group.partial[0]].service, 0
     for i in range(in_slots):
@@ -264,7 +264,7 @@ def _all_run(requests: Records, group: Group, queue: Ints, in_slots: int) -> boo
 
 
 @compiled
-def _grown_bytes(requests: Records, group: Group, more: int) -> int:
+def _grown_bytes(requests: Records, group: Record, more: int) -> int:
     """KV bytes by which the batch grows with so many tokens each beyond the first iteration's."""
     grown = 0
     for i in range(group.n_partial):
@@ -274,7 +274,7 @@ def _grown_bytes(requests: Records, group: Group, more: int) -> int:
 
 
 @compiled
-def _iterations_that_fit(requests: Records, group: Group, most: int) -> int:
+def _iterations_that_fit(requests: Records, group: Record, most: int) -> int:
     """Iterations, at most `most`, for which there is KV, and all slots are as they are."""
     free = group.capacity_blocks - group.used_blocks
     if group.displaces:
@@ -296,7 +296,7 @@ def _iterations_that_fit(requests: Records, group: Group, most: int) -> int:
 
 
 @compiled
-def _iterations_unstarved(table: Group, requests: Records, group: Group, most: int) -> int:
+def _iterations_unstarved(table: Record, requests: Records, group: Record, most: int) -> int:
     """Iterations, at most `most`, before another service is starved; one of a starved service."""
     service, at_s = requests[group.partial[0]].service, np.inf
     if (group.starved >> service) & 1:
@@ -311,10 +311,10 @@ def _iterations_unstarved(table: Group, requests: Records, group: Group, most: i
 
 @compiled
 def _iterations_in_order(
-    table: Group,
+    table: Record,
     requests: Records,
     pieces: Floats,
-    group: Group,
+    group: Record,
     queue: Ints,
     first: int,
     in_slots: int,
@@ -342,7 +342,7 @@ def _iterations_in_order(
 
 
 @compiled
-def _rival_key(requests: Records, group: Group, queue: Ints, first: int, in_slots: int) -> float:
+def _rival_key(requests: Records, group: Record, queue: Ints, first: int, in_slots: int) -> float:
     """The key of the first request with a slot that might take the batch's turn; or infinite."""
     service = requests[group.partial[0]].service
     for i in range(first, in_slots):
@@ -355,7 +355,7 @@ def _rival_key(requests: Records, group: Group, queue: Ints, first: int, in_slot
 
 @compiled
 def step_shared(
-    requests: Records, group: Group, iterations: int, seconds: float, goes_on: bool
+    requests: Records, group: Record, iterations: int, seconds: float, goes_on: bool
 ) -> None:
     """Count the tokens, KV and time of iterations of the run in flight.
 
@@ -387,7 +387,7 @@ def step_shared(
 
 @compiled
 def end_shared(
-    requests: Records, pieces: Floats, group: Group, queue: Ints, prefills: bool
+    requests: Records, pieces: Floats, group: Record, queue: Ints, prefills: bool
 ) -> None:
     """End the batch of a group: tokens, answers, and the list without the requests answered.
 

@@ -14,7 +14,7 @@ from harness.engines.simulator.kernel.layout import (
     LOG_HELD,
     UNADMITTED,
     WHOLE,
-    Group,
+    Record,
     Records,
 )
 from harness.engines.simulator.kernel.order import before, push_waiting, set_key, take_waiting
@@ -32,7 +32,7 @@ from harness.engines.token_gaps import add_gaps, add_run, note_tokens
 
 
 @compiled
-def _waits_until_s(requests: Records, group: Group, queue: Ints) -> float:
+def _waits_until_s(requests: Records, group: Record, queue: Ints) -> float:
     """How long the next batch waits for more requests; in the past if it does not."""
     if group.paused_blocks > 0 or group.n_waiting >= group.max_requests:
         return -np.inf
@@ -43,7 +43,7 @@ def _waits_until_s(requests: Records, group: Group, queue: Ints) -> float:
 
 
 @compiled
-def _fill(requests: Records, group: Group, queue: Ints) -> None:
+def _fill(requests: Records, group: Record, queue: Ints) -> None:
     """Move the first in order that fit into `partial`; holders alone where the first does not."""
     tokens = 0
     while group.n_waiting > 0 and group.n_partial < group.max_requests:
@@ -74,7 +74,7 @@ def _fill(requests: Records, group: Group, queue: Ints) -> None:
 
 
 @compiled
-def _take(requests: Records, group: Group, queue: Ints, at: int) -> None:
+def _take(requests: Records, group: Record, queue: Ints, at: int) -> None:
     """Move the request at a place of the waiting heap into the batch."""
     request = queue[group.queue_at + at]
     take_waiting(requests, group, queue, at)
@@ -84,7 +84,7 @@ def _take(requests: Records, group: Group, queue: Ints, at: int) -> None:
 
 
 @compiled
-def begin_static(table: Group, requests: Records, group: Group, queue: Ints) -> int:
+def begin_static(table: Record, requests: Records, group: Record, queue: Ints) -> int:
     """Begin the next batch, or wait for requests until `flight_s`; UNADMITTED where none fits."""
     if group.n_waiting == 0:
         return BEGUN
@@ -118,7 +118,7 @@ def begin_static(table: Group, requests: Records, group: Group, queue: Ints) -> 
 
 
 @compiled
-def _sum_first(requests: Records, group: Group) -> tuple[int, int, int]:
+def _sum_first(requests: Records, group: Record) -> tuple[int, int, int]:
     """Sum up the prompts of a batch's first iteration.
 
     Returns its decodes, and the sum and the longest of their contexts.
@@ -142,7 +142,7 @@ def _sum_first(requests: Records, group: Group) -> tuple[int, int, int]:
 
 
 @compiled
-def _iterations(requests: Records, group: Group) -> int:
+def _iterations(requests: Records, group: Record) -> int:
     """Iterations until the first or the last of a batch is answered."""
     least, most = np.int64(1 << 62), np.int64(0)
     for i in range(group.n_partial):
@@ -153,7 +153,7 @@ def _iterations(requests: Records, group: Group) -> int:
 
 
 @compiled
-def _sum_later(requests: Records, group: Group) -> tuple[int, int]:
+def _sum_later(requests: Records, group: Record) -> tuple[int, int]:
     """Sum and longest of the contexts in a batch's second iteration, where all decode."""
     context = longest = 0
     for i in range(group.n_partial):
@@ -163,7 +163,7 @@ def _sum_later(requests: Records, group: Group) -> tuple[int, int]:
 
 
 @compiled
-def _pass_over(requests: Records, group: Group, queue: Ints) -> None:
+def _pass_over(requests: Records, group: Record, queue: Ints) -> None:
     """Requests that have begun and are not in the batch are preempted, and keep their KV."""
     for i in range(group.n_waiting):
         request = queue[group.queue_at + i]
@@ -172,7 +172,7 @@ def _pass_over(requests: Records, group: Group, queue: Ints) -> None:
 
 
 @compiled
-def _write_later(requests: Records, group: Group) -> None:
+def _write_later(requests: Records, group: Record) -> None:
     """Write the row of the iterations of a batch after its first, if there are any.
 
     What holds KV and what waits is as in the row before, but for the tokens that were promised.
@@ -190,7 +190,7 @@ def _write_later(requests: Records, group: Group) -> None:
 
 
 @compiled
-def _gaps_later(group: Group) -> float:
+def _gaps_later(group: Record) -> float:
     """Count the gaps of a batch from its first iteration's end on; the longest of them."""
     count, seconds = group.iterations - 1, group.flight_s - group.first_s
     if count == 0:
@@ -201,7 +201,7 @@ def _gaps_later(group: Group) -> float:
 
 
 @compiled
-def end_static(requests: Records, pieces: Floats, group: Group, queue: Ints) -> None:
+def end_static(requests: Records, pieces: Floats, group: Record, queue: Ints) -> None:
     """A batch is over: tokens for all of it, answers, and the others wait again."""
     start_s = group.clock_s
     if group.log_columns > 0:

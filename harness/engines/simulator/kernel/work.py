@@ -5,7 +5,7 @@ import numpy as np
 from harness.costs.compiled import compiled
 from harness.costs.iteration import decode_iterations_within, decode_run_seconds, iteration_seconds
 from harness.engines.simulator.kernel import layout
-from harness.engines.simulator.kernel.layout import BY_GPU_S, LOG_WORK, Group, Records
+from harness.engines.simulator.kernel.layout import BY_GPU_S, LOG_WORK, Record, Records
 from harness.engines.simulator.kernel.running import growth, taken
 from harness.engines.state import BRIEF, Floats, Ints
 from harness.interface.tables import PER_S
@@ -17,14 +17,14 @@ _PADDED, _ATTENDED = LOG_WORK + 2, LOG_WORK + 3
 
 
 @compiled
-def no_work(group: Group) -> None:
+def no_work(group: Record) -> None:
     """The iteration computes no prompts so far."""
     group.work_requests = group.work_tokens = group.work_padded = 0
     group.work_attended = 0.0
 
 
 @compiled
-def add_work(requests: Records, group: Group) -> None:
+def add_work(requests: Records, group: Record) -> None:
     """Sum up the prompts, or chunks of them, that the requests in `partial` compute."""
     no_work(group)
     longest = 0
@@ -42,14 +42,14 @@ def add_work(requests: Records, group: Group) -> None:
 
 
 @compiled
-def pad_work(group: Group, longest: int) -> None:
+def pad_work(group: Record, longest: int) -> None:
     """All prompts are computed as if they were as long as the longest."""
     group.work_padded = group.work_requests * longest
     group.work_attended = group.work_requests * (float(longest) * longest)
 
 
 @compiled
-def work_s(table: Group, group: Group, decodes: int, context: int, longest: int) -> float:
+def work_s(table: Record, group: Record, decodes: int, context: int, longest: int) -> float:
     """Seconds of one iteration of the prompts that were summed up, and of so many decodes."""
     return iteration_seconds(
         table,
@@ -64,7 +64,7 @@ def work_s(table: Group, group: Group, decodes: int, context: int, longest: int)
 
 
 @compiled
-def take_receiving_s(group: Group) -> float:
+def take_receiving_s(group: Record) -> float:
     """Seconds before what begins now, to take in the requests that have come."""
     seconds = float(group.receiving_s)
     group.receiving_s = 0.0
@@ -72,28 +72,28 @@ def take_receiving_s(group: Group) -> float:
 
 
 @compiled
-def decodes_s(table: Group, group: Group, iterations: int) -> float:
+def decodes_s(table: Record, group: Record, iterations: int) -> float:
     """Seconds of so many decode iterations of all decoding requests."""
     longest = group.longest + group.steps
     return decode_run_seconds(table, group.n_decoding, group.context, longest, iterations)
 
 
 @compiled
-def note_first(table: Group, group: Group) -> None:
+def note_first(table: Record, group: Record) -> None:
     """Keep the seconds of the first of the decode iterations in flight, for gaps of tokens."""
     if group.keeps_gaps and group.iterations > 1:
         group.first_gap_s = decodes_s(table, group, 1)
 
 
 @compiled
-def decodes_within(table: Group, group: Group, seconds: float, most: int) -> int:
+def decodes_within(table: Record, group: Record, seconds: float, most: int) -> int:
     """Fewest of their iterations that take at least so long; `most` if none do."""
     longest = group.longest + group.steps
     return decode_iterations_within(table, group.n_decoding, group.context, longest, seconds, most)
 
 
 @compiled
-def steps_until(table: Group, group: Group, progress: float, most: int) -> int:
+def steps_until(table: Record, group: Record, progress: float, most: int) -> int:
     """Decode steps, at most `most`, until each has made so much progress."""
     if group.moves != BY_GPU_S or progress == np.inf:
         return most if progress >= most else max(1, int(np.ceil(progress)))
@@ -101,7 +101,7 @@ def steps_until(table: Group, group: Group, progress: float, most: int) -> int:
 
 
 @compiled
-def _of_decoding(requests: Records, group: Group, decodes: bool) -> tuple[int, int]:
+def _of_decoding(requests: Records, group: Record, decodes: bool) -> tuple[int, int]:
     """Tokens promised to decoding requests, and the blocks they take; 0 where sums tell."""
     promised = used = 0
     for i in range(group.n_decoding if group.reserves or group.displaces else 0):
@@ -113,8 +113,8 @@ def _of_decoding(requests: Records, group: Group, decodes: bool) -> tuple[int, i
 
 
 @compiled
-def write_use(requests: Records, group: Group, queue: Ints, decodes: bool, prefills: bool) -> None:
-    """Fill the last columns of the open row: which requests hold KV and do not run; see `Use`.
+def write_use(requests: Records, group: Record, queue: Ints, decodes: bool, prefills: bool) -> None:
+    """Fill the last columns of the open row: which requests hold KV and do not run; see `KvUse`.
 
     `decodes` and `prefills` say whether the requests of these lists run. The sums of the group are
     used where they tell: a look at all requests in every iteration would be most of the time.
@@ -150,7 +150,7 @@ def write_use(requests: Records, group: Group, queue: Ints, decodes: bool, prefi
 
 @compiled
 def write_row(
-    group: Group,
+    group: Record,
     start_s: float,
     duration_s: float,
     iterations: int,
@@ -174,7 +174,7 @@ def write_row(
 @compiled
 def write_log(
     requests: Records,
-    group: Group,
+    group: Record,
     queue: Ints,
     duration_s: float,
     iterations: int,
@@ -202,7 +202,7 @@ def write_log(
 
 
 @compiled
-def _write_shared_use(requests: Records, group: Group, queue: Ints, prefills: bool) -> None:
+def _write_shared_use(requests: Records, group: Record, queue: Ints, prefills: bool) -> None:
     """Fill the last columns of the open row for a group whose batches are of one service."""
     held = holders = 0
     for i in range(group.n_waiting):

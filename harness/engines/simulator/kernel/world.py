@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.costs.iteration import TABLE
-from harness.engines.simulator.kernel.host_cache import Contents
+from harness.engines.simulator.kernel.host_cache import HeldRecords
 from harness.engines.simulator.kernel.layout import GROUP, RUN, Records
 from harness.engines.state import LOG_COLUMNS, Floats, Ints, RequestArrays
 
@@ -74,7 +74,7 @@ class World(NamedTuple):
     external: Ints = NO_CALLS
     instance: Ints = NO_CALLS
     left: Ints = NO_CALLS
-    held: Contents = Contents()
+    held: HeldRecords = HeldRecords()
 
 
 def empty_world(requests: RequestArrays, services: int) -> World:

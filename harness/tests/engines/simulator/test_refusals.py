@@ -7,7 +7,7 @@ from typing import ClassVar
 import pytest
 
 from baselines.fcfs import Fcfs
-from harness.engines.simulator.host_memory import HostMemory
+from harness.engines.host_memory import HostMemory
 from harness.interface.checks import IllegalDecision
 from harness.interface.decisions import (
     Batch,

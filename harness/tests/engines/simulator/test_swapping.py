@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.engines.simulator.host_memory import HostMemory
+from harness.engines.host_memory import HostMemory
 from harness.interface.checks import IllegalDecision
 from harness.interface.decisions import (
     ContinuousBatching,

@@ -24,7 +24,7 @@ pytest.importorskip("vllm", reason="vLLM is not installed: make setup-vllm")
 pytestmark = pytest.mark.vllm
 
 from harness.engines.vllm.dry import VllmDry  # noqa: E402
-from harness.engines.vllm.run import Run  # noqa: E402
+from harness.engines.vllm.run import VllmRun  # noqa: E402
 from harness.tests.support.real_engine import MAX_NUM_SEQS, TOKENS, engine  # noqa: E402
 
 
@@ -67,10 +67,10 @@ def _load(count: int, *, gap_s: float) -> Workload:
 @pytest.mark.slow
 def test_real_groups_are_dealt_to_as_they_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every choice is that of the group with the fewest given and not answered."""
-    deliver, given_to = Run._deliver, {GroupId("m@0"): list[int](), GroupId("m@1"): list[int]()}
+    deliver, given_to = VllmRun._deliver, {GroupId("m@0"): list[int](), GroupId("m@1"): list[int]()}
     held_then = []
 
-    def watched(self: Run, requests: Sequence[int], groups: Sequence[GroupId]) -> None:
+    def watched(self: VllmRun, requests: Sequence[int], groups: Sequence[GroupId]) -> None:
         for request, group in zip(requests, groups, strict=True):
             finished_s = self.state.arrays.finished_s
             held = {name: int(np.isnan(finished_s[ids]).sum()) for name, ids in given_to.items()}
@@ -79,7 +79,7 @@ def test_real_groups_are_dealt_to_as_they_answer(monkeypatch: pytest.MonkeyPatch
             held_then.append(held[group])
         deliver(self, requests, groups)
 
-    monkeypatch.setattr(Run, "_deliver", watched)
+    monkeypatch.setattr(VllmRun, "_deliver", watched)
     load = _load(24, gap_s=0.02)
     _groups(engine(), load, LeastLoaded(counts="requests"), ("m", (0,)), ("m", (1,)))
     assert sorted(request for ids in given_to.values() for request in ids) == list(range(24))

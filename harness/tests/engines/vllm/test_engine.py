@@ -33,7 +33,7 @@ import ray  # noqa: E402
 
 from harness.engines.vllm.engine import Vllm  # noqa: E402
 from harness.engines.vllm.ray import GroupLost, RayGroup  # noqa: E402
-from harness.engines.vllm.run import Run  # noqa: E402
+from harness.engines.vllm.run import VllmRun  # noqa: E402
 from harness.tests.support.real_engine import (  # noqa: E402
     BLOCK,
     BLOCKS,
@@ -287,7 +287,7 @@ def test_a_lost_process_ends_the_run_with_a_sentence_where_it_is_to() -> None:
     run.options.on_loss = "fail"
     died = RayGroup(Mock(), Mock(), Mock(), Mock())
     with pytest.raises(ValueError, match=r"^m@0 died; 0 of its requests are unanswered$"):
-        Run._lost(run, died, GroupLost("m@0 died"))
+        VllmRun._lost(run, died, GroupLost("m@0 died"))
 
 
 def test_unknown_words_are_refused() -> None:

@@ -27,7 +27,7 @@ pytest.importorskip("vllm", reason="vLLM is not installed: make setup-vllm")
 import ray
 
 from harness.engines.vllm.engine import Vllm
-from harness.engines.vllm.loading import Loader
+from harness.engines.vllm.loading import GroupLoader
 from harness.engines.vllm.ray import RayGroup
 from harness.tests.support.real_engine import TOKENS, engine, write_weights
 
@@ -148,13 +148,13 @@ def test_a_service_moves_and_its_source_is_killed_in_mid_move(
     monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],
 ) -> None:
-    start, started = Loader.start, list[str]()
+    start, started = GroupLoader.start, list[str]()
 
-    def noted(self: Loader, group: Group) -> Any:
+    def noted(self: GroupLoader, group: Group) -> Any:
         started.append(str(group.id))
         return start(self, group)
 
-    monkeypatch.setattr(Loader, "start", noted)
+    monkeypatch.setattr(GroupLoader, "start", noted)
     killed = _kill_in_mid_move(monkeypatch)
     built = replace(weighted, ray=True, on_loss="redo", answers={})
     recorder = serve(built, Waiting(), Moving())

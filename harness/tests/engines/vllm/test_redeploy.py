@@ -27,8 +27,8 @@ from harness.interface.policies import System
 from harness.planning.plan_tracking import StagedPlacement
 from harness.planning.plans import Plan, Stage
 from harness.planning.preview import StagePreview
-from harness.predictors.ecdf import load_lengths
 from harness.tests.support.serving import a_group, cluster, rule
+from harness.workloads.ecdf import load_lengths
 from harness.workloads.workload import Workload
 
 pytest.importorskip("vllm", reason="vLLM is not installed: make setup-vllm")

@@ -12,7 +12,7 @@ from harness.costs.model_facts import model_facts  # noqa: E402
 from harness.engines.vllm.designed import Designed, design, is_short  # noqa: E402
 from harness.interface.entities import Service, ServiceId  # noqa: E402
 from harness.tools.calibrate.model import engine  # noqa: E402
-from harness.tools.calibrate.sweep import Sweep, measure  # noqa: E402
+from harness.tools.calibrate.sweep import CalibrationSweep, measure  # noqa: E402
 
 
 def test_the_design_fits_the_kv_and_the_limits() -> None:
@@ -32,15 +32,15 @@ def test_a_short_sweep_has_one_run_of_each_size_and_arrival() -> None:
 
 
 @pytest.fixture(scope="module")
-def tiny() -> Iterator[Sweep]:
+def tiny() -> Iterator[CalibrationSweep]:
     facts = model_facts("tiny")
     service = Service(ServiceId("tiny"), facts.kv_bytes_per_token, facts.max_context_tokens)
-    sweep = Sweep(engine(400), service)
+    sweep = CalibrationSweep(engine(400), service)
     yield sweep
     sweep.stop()
 
 
-def test_an_iteration_is_what_was_designed(tiny: Sweep) -> None:
+def test_an_iteration_is_what_was_designed(tiny: CalibrationSweep) -> None:
     """Three prompts at once, chunks of at most 20 tokens beside decodes; answers of 12 to 14."""
     rows = tiny.run(Designed((10, 16, 5), 20, 0))
     assert rows["received"].tolist() == [3] + [0] * (len(rows) - 1)
@@ -53,13 +53,13 @@ def test_an_iteration_is_what_was_designed(tiny: Sweep) -> None:
     assert (rows[["received_s", "prepare_s", "forward_s", "other_s"]] >= 0).to_numpy().all()
 
 
-def test_requests_come_one_by_one(tiny: Sweep) -> None:
+def test_requests_come_one_by_one(tiny: CalibrationSweep) -> None:
     rows = tiny.run(Designed((10, 16, 5), 2048, 2))
     assert np.flatnonzero(rows["received"]).tolist() == [0, 2, 4]
     assert np.flatnonzero(rows["prompts"]).tolist() == [0, 2, 4]
 
 
-def test_repetitions_have_the_same_batches(tiny: Sweep, tmp_path: Path) -> None:
+def test_repetitions_have_the_same_batches(tiny: CalibrationSweep, tmp_path: Path) -> None:
     rows = measure(tiny, 2, 2)
     computed = [it for it in map(str, rows) if not it.endswith("_s") and it != "repetition"]
     first, second = (part[computed] for _, part in rows.groupby("repetition"))

@@ -14,9 +14,9 @@ pytestmark = pytest.mark.vllm
 
 from harness.engines.recorder import TIMES  # noqa: E402
 from harness.tools.fidelity import lease, lease_steps  # noqa: E402
-from harness.tools.fidelity.lease_store import Row  # noqa: E402
+from harness.tools.fidelity.lease_store import FigureRow  # noqa: E402
 
-ROW = Row("a", "jct_s_mean", [2.0, 4.0], [3.3])
+ROW = FigureRow("a", "jct_s_mean", [2.0, 4.0], [3.3])
 
 
 def start(folder: Path, *words: str) -> int:
@@ -40,7 +40,7 @@ def tables(folder: Path) -> dict[str, pd.DataFrame]:
 def test_a_step_that_fails_is_a_line_and_the_next_one_runs(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    def fails(_: object) -> list[Row]:
+    def fails(_: object) -> list[FigureRow]:
         raise RuntimeError("no kernel image\nis available")
 
     monkeypatch.setattr(lease, "BY_NAME", {"sweep": fails, "fidelity": lambda _: [ROW]})

@@ -12,7 +12,7 @@ import pytest
 from harness.config.paths import PROFILES
 from harness.tools.fidelity.prompt_pause import FITTED, Paused, fitted_pause, main
 from harness.tools.fidelity.real_engine import main as compare
-from harness.tools.fidelity.settings import Setting, costs_of, simulated
+from harness.tools.fidelity.settings import MeasuredSetting, costs_of, simulated
 
 OPTIONS = argparse.Namespace(gpu="CPU", profile="cpu_vllm")
 RESOLVED = {
@@ -26,7 +26,7 @@ def entries(pause_s: float) -> list[dict[str, Any]]:
     costs = Paused(costs_of(OPTIONS, RESOLVED), pause_s)
     found = []
     for load, rate in (("offline", None), ("Poisson 0.5", 20.0)):
-        setting = Setting("tiny", "vllm", load, 20, rate, 1.0)
+        setting = MeasuredSetting("tiny", "vllm", load, 20, rate, 1.0)
         means = simulated(setting, costs, RESOLVED)
         told = {name: {"measured": means[name], "noise": 0.0} for name in FITTED}
         found.append(asdict(setting) | {"means": told, "repetitions": 2})

@@ -17,7 +17,7 @@ from harness.tools.fidelity.served import (
     stored_values,
     summary,
 )
-from harness.tools.fidelity.served_rows import FIGURES, Setting, rows_of, run_all, simulated
+from harness.tools.fidelity.served_rows import FIGURES, ServedSetting, rows_of, run_all, simulated
 
 LLAMA, OSS, QWEN = "llama-3.1-70b-fp8", "gpt-oss-120b", "qwen3-32b"
 PLAIN = {
@@ -64,7 +64,7 @@ def rows_file(folder: Path, *changes: Mapping[str, object]) -> Path:
 def test_tokens_of_measured_servers_come_within_15_percent(
     config: str, gpu: str, tp: int, isl: int, osl: int, clients: int, engine: str, tpot_ms: float
 ) -> None:
-    setting = Setting(config, gpu, 2, tp, False, isl, osl, clients)
+    setting = ServedSetting(config, gpu, 2, tp, False, isl, osl, clients)
     found, _ = simulated(setting, engine_kind(engine))
     assert found == pytest.approx(tpot_ms, rel=0.15)
 

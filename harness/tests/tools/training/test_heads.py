@@ -25,9 +25,9 @@ from harness.tools.training import __main__ as command  # noqa: E402
 from harness.tools.training import training  # noqa: E402
 from harness.tools.training.bases import scratch  # noqa: E402
 from harness.tools.training.data import ANSWERS_OF, Splits, read_rows, split_rows  # noqa: E402
-from harness.tools.training.runs import Plan, run  # noqa: E402
+from harness.tools.training.runs import TrainingPlan, run  # noqa: E402
 from harness.tools.training.scores import baselines, latency, scores, timed  # noqa: E402
-from harness.tools.training.training import Part, Settings, train  # noqa: E402
+from harness.tools.training.training import EncodedSplit, TrainingSettings, train  # noqa: E402
 
 PLANTED = {"brief": 10, "short": 40, "plain": 90, "long": 200, "endless": 400}
 
@@ -47,7 +47,7 @@ def rows(count: int) -> pd.DataFrame:
     )
 
 
-def settings(**changes: Any) -> Settings:
+def settings(**changes: Any) -> TrainingSettings:
     """Few and large steps."""
     usual: dict[str, Any] = {
         "epochs": 6,
@@ -60,7 +60,7 @@ def settings(**changes: Any) -> Settings:
         "most_s": 600.0,
         "seed": 0,
     }
-    return Settings(**(usual | changes))
+    return TrainingSettings(**(usual | changes))
 
 
 def tiny(splits: Splits) -> tuple[Any, Any, Any]:
@@ -71,12 +71,12 @@ def tiny(splits: Splits) -> tuple[Any, Any, Any]:
 
 def trained(
     heads: list[str], count: int = 60, **changes: Any
-) -> tuple[Any, tuple[dict[str, Any], dict[str, list[float]]], tuple[Part, Part]]:
+) -> tuple[Any, tuple[dict[str, Any], dict[str, list[float]]], tuple[EncodedSplit, EncodedSplit]]:
     """Encoder and layers after a short training."""
     splits = split_rows(rows(count), {}, seed=0, most_rows=None)
     encoder, tokenizer, frame = tiny(splits)
     parts = tuple(
-        Part.of(ids_of(tokenizer, frame, list(of["prompt"])), of["tokens"].to_numpy())
+        EncodedSplit.of(ids_of(tokenizer, frame, list(of["prompt"])), of["tokens"].to_numpy())
         for of in (splits.train, splits.validation)
     )
     lengths = lengths_of(splits.train["tokens"].to_numpy())
@@ -182,7 +182,7 @@ def test_latency_is_of_every_single_prediction() -> None:
 def test_a_planted_signal_is_learned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     splits = split_rows(rows(400), {"made/up.parquet": "0" * 64}, seed=0, most_rows=None)
     monkeypatch.setattr("harness.tools.training.runs.base_of", lambda *_: tiny(splits))
-    plan = Plan(
+    plan = TrainingPlan(
         base="scratch",
         heads=["reg_l1", "cls", "bin", "pair"],
         separate=False,

@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from harness.config import inputs
+from harness.config.names import unknown_name
 from harness.config.paths import PROFILES
 from harness.config.schema import NotNegative, Schema, Share, Tokens, read_json
-from harness.costs.model_facts import unknown_name
 from harness.costs.model_names import model_of
 
 Ints = NDArray[np.int64]

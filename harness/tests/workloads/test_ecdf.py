@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.predictors.ecdf import LENGTHS, Ecdf, load_lengths, output_lengths
+from harness.workloads.ecdf import LENGTHS, Ecdf, load_lengths, output_lengths
 
 NAMES = sorted(path.stem for path in LENGTHS.glob("*.json"))
 
