@@ -62,11 +62,11 @@ def reproduce(
     publish: Publish = False,
 ) -> int:
     """Run the scenarios of a paper's figures, draw them and judge its claims."""
-    from harness.reproduce import Asked, follow
+    from harness.reproduce import Reproduction, follow
 
     names = tuple(figures or ())
     return follow(
-        Asked(
+        Reproduction(
             paper,
             names,
             sensitivity=sensitivity,

@@ -48,7 +48,7 @@ ALL = "all"
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class Reproduction:
     """What of a paper is reproduced, and how."""
 
     paper: str
@@ -162,7 +162,7 @@ def list_figures(paper: Paper) -> None:
     Console().print(table)
 
 
-def reproduce(asked: Asked) -> int:
+def reproduce(asked: Reproduction) -> int:
     """Run, draw, judge; the exit status. Raises ValueError for bad input."""
     if asked.publish and asked.figures:
         raise ValueError(f"--publish is for all figures, not for {', '.join(asked.figures)} alone")
@@ -185,7 +185,7 @@ def reproduce(asked: Asked) -> int:
 
 
 def conclude(
-    asked: Asked, paper: Paper, chosen: Sequence[FigureSpec], facts: Sequence[Fact]
+    asked: Reproduction, paper: Paper, chosen: Sequence[FigureSpec], facts: Sequence[Fact]
 ) -> None:
     """Draw and judge the runs that are there; write and print what follows."""
     source = Source(asked.results, sensitivity=asked.sensitivity or asked.publish)
@@ -222,14 +222,14 @@ def every_scenario() -> list[str]:
     return list(found)
 
 
-def follow(asked: Asked) -> int:
+def follow(asked: Reproduction) -> int:
     """Reproduce a paper, or publish all of them; the exit status. Raises ValueError."""
     if asked.paper != ALL:
         return reproduce(asked)
-    if asked != Asked(ALL, publish=True):
+    if asked != Reproduction(ALL, publish=True):
         raise ValueError(f"{ALL} goes with --publish and nothing else")
     whole = run_scenarios(every_scenario(), published.RESULTS)
     for name in papers():
-        reproduce(Asked(name, publish=True, no_runs=True))
+        reproduce(Reproduction(name, publish=True, no_runs=True))
     pages.write_pages()
     return 0 if whole else FAILED

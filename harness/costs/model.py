@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 
@@ -17,7 +17,7 @@ from harness.config import inputs
 from harness.config.paths import PROFILES
 from harness.costs.engine_kinds import ENGINES, PROFILE_ENGINE, EngineKind, engine_kind
 from harness.costs.forward import BLOCK_TOKENS, kernel_profile
-from harness.costs.gpu_facts import GPUS, OWN_FACTS, GpuFacts, gpu_facts, load_gpus
+from harness.costs.gpu_facts import GPUS, OWN_FACTS, gpu_facts, load_gpus
 from harness.costs.iteration import (
     MAX_REQUESTS,
     IterationTable,
@@ -127,21 +127,21 @@ class ProfileCosts:
         state_requests: int = 0,
         scale_seconds: float = 1.0,
     ) -> None:
+        engine = engine_kind(engine) if isinstance(engine, str) else engine
+        self._machine = {k: v for k, v in locals().items() if k not in ("self", "parts")}
         require_roofline(PROFILES / profile_dir, profile_dir)
         self.gpu, self.profile_dir, self.memory_share = gpu, profile_dir, memory_share
         self.parts, self.replica_start_s = tuple(parts), replica_start_s
         self.given_start_s, self.given_weights_bytes_per_s = engine_start_s, weights_bytes_per_s
         self.given_kv_bytes, self.given_block_tokens = kv_bytes, block_tokens
         self.window_at_tokens, self.sm_share_profile = window_at_tokens, sm_share_profile
-        self.engine = engine_kind(engine) if isinstance(engine, str) else engine
-        self.roofline = roofline
-        self.expert_parallel, self.kv_number_bytes = expert_parallel, kv_number_bytes
+        self.engine, self.roofline, self.expert_parallel = engine, roofline, expert_parallel
+        self.kv_number_bytes = kv_number_bytes
         self.limits, self.state_requests, self.scale_seconds = limits, state_requests, scale_seconds
         refuse_numbers(self._machine)
-        self._facts: GpuFacts = gpu_facts(gpu, self._folder)
+        self._facts, self._profiles = gpu_facts(gpu, self._folder), read_profiles(self._folder)
         self._iterations: dict[tuple[str, int], Profile] = {}
         self._tables: dict[tuple[str, int], IterationTable] = {}  # services of a model share them
-        self._profiles = read_profiles(self._folder)
         self._shares: dict[tuple[str, int], SmShares | None] = {}
         self._calibration: Calibration = read_calibration(self._folder)
         self._refuse_names()
@@ -158,7 +158,7 @@ class ProfileCosts:
             raise ValueError(f"An iteration has the parts {PARTS}, not {unknown[0]!r}.")
 
     def __reduce__(self) -> tuple[Callable[..., "ProfileCosts"], tuple[object, ...]]:
-        """Pickle the settings only; tables are built again where they are needed."""
+        """Pickle the settings alone, `_machine`; tables are built again where they are needed."""
         return partial(ProfileCosts, **self._machine, parts=self.parts), ()
 
     @property
@@ -408,29 +408,6 @@ class ProfileCosts:
     def measured_ranges(self, service: str, tensor_parallel: int) -> Mapping[str, tuple[int, int]]:
         """Smallest and largest measured value of each quantity; none of a roofline."""
         return self._iteration(service, tensor_parallel).valid
-
-    @property
-    def _machine(self) -> dict[str, Any]:
-        """Everything but the parts of an iteration."""
-        return {
-            "gpu": self.gpu,
-            "profile_dir": self.profile_dir,
-            "memory_share": self.memory_share,
-            "replica_start_s": self.replica_start_s,
-            "engine_start_s": self.given_start_s,
-            "weights_bytes_per_s": self.given_weights_bytes_per_s,
-            "kv_bytes": self.given_kv_bytes,
-            "block_tokens": self.given_block_tokens,
-            "window_at_tokens": self.window_at_tokens,
-            "sm_share_profile": self.sm_share_profile,
-            "engine": self.engine,
-            "roofline": self.roofline,
-            "expert_parallel": self.expert_parallel,
-            "kv_number_bytes": self.kv_number_bytes,
-            "limits": self.limits,
-            "state_requests": self.state_requests,
-            "scale_seconds": self.scale_seconds,
-        }
 
     @property
     def _folder(self) -> Path:

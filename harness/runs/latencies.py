@@ -106,24 +106,31 @@ def request_figures(
     for name in ("jct_s", "ttft_s", "tpot_s", "normalized_s"):
         found = spread(each[name][~np.isnan(each[name])])
         figures |= {f"{name}_{figure}": value for figure, value in found.items()}
-    tpot_s = each["tpot_s"]
-    streams = ~np.isnan(tpot_s)
-    gaps = requests["output_tokens"][streams] - 1
-    count = float(gaps.sum())
-    figures["itl_s_mean"] = float((tpot_s[streams] * gaps).sum()) / count if count else np.nan
-    figures["itl_s_max"] = longest(requests.get(GAP, np.zeros(0)))
+    figures |= _gaps_of_requests(requests, each["tpot_s"].astype(np.float64))
     waiting_s = each["waiting_s"]
     figures["waiting_s_max"] = float(np.nanmax(waiting_s)) if len(waiting_s) else np.nan
     for name in SUMMED:
         figures[name] = float(requests[name].sum())
     figures |= _throughput(requests, span_s=horizon_s - begin_s)
-    figures["cached_tokens"] = figures["prefix_hit_ratio"] = np.nan
-    if "cached_tokens" in requests:
-        begun = ~np.isnan(requests["started_s"])
-        prompts, cached = (float(requests[name][begun].sum()) for name in CACHED)
-        figures["cached_tokens"] = cached
-        figures["prefix_hit_ratio"] = cached / prompts if prompts else np.nan
-    return figures
+    return figures | _cached(requests)
+
+
+def _gaps_of_requests(requests: Mapping[str, Floats], tpot_s: Floats) -> dict[str, float]:
+    """The mean gap between two tokens, and the longest."""
+    streams = ~np.isnan(tpot_s)
+    gaps = requests["output_tokens"][streams] - 1
+    count = float(gaps.sum())
+    mean_s = float((tpot_s[streams] * gaps).sum()) / count if count else np.nan
+    return {"itl_s_mean": mean_s, "itl_s_max": longest(requests.get(GAP, np.zeros(0)))}
+
+
+def _cached(requests: Mapping[str, Floats]) -> dict[str, float]:
+    """Prompt tokens found cached by what has begun, and their share."""
+    if "cached_tokens" not in requests:
+        return {"cached_tokens": np.nan, "prefix_hit_ratio": np.nan}
+    begun = ~np.isnan(requests["started_s"])
+    prompts, cached = (float(requests[name][begun].sum()) for name in CACHED)
+    return {"cached_tokens": cached, "prefix_hit_ratio": cached / prompts if prompts else np.nan}
 
 
 def longest(values: Floats) -> float:

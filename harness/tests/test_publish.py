@@ -7,7 +7,7 @@ import pytest
 
 from harness import reproduce
 from harness.claims.paper import papers
-from harness.reproduce import ALL, FAILED, Asked, follow
+from harness.reproduce import ALL, FAILED, Reproduction, follow
 from harness.runs import published
 
 
@@ -22,18 +22,18 @@ def test_every_scenario_then_every_paper_then_pages(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(reproduce, "run_scenarios", run_scenarios)
     monkeypatch.setattr(reproduce, "reproduce", told.append)
     monkeypatch.setattr("harness.report.pages.write_pages", lambda: told.append("pages"))
-    every = Asked(ALL, publish=True)
+    every = Reproduction(ALL, publish=True)
     assert follow(every) == 0
     ran, *then = told
     assert isinstance(ran, list)
     assert {"mixed variations=true", "mixed variant=code"} <= {*ran}
     assert len({*ran}) == len(ran) > 20
-    assert then == [*(Asked(it, publish=True, no_runs=True) for it in papers()), "pages"]
+    assert then == [*(Reproduction(it, publish=True, no_runs=True) for it in papers()), "pages"]
     is_whole[0] = False  # some cells have failed: the others count
     assert follow(every) == FAILED
     assert told[-1] == "pages"
     with pytest.raises(ValueError, match="all goes with --publish and nothing else"):
-        follow(Asked(ALL))
+        follow(Reproduction(ALL))
 
 
 def test_generated_things_are_local_unless_published(

@@ -2,7 +2,6 @@
 
 import json
 import re
-import sys
 from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
+from harness import api
 from harness.claims.effects import EffectKind
 from harness.claims.paper import Claim, FigureSpec, Judged, Paper, load_paper, papers
 from harness.claims.tables import write_csv
@@ -218,8 +218,9 @@ def test_without_runs_an_example_is_simulated(tmp_path: Path) -> None:
 def test_an_example_that_fails_is_one_sentence(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sys, "executable", "/bin/false")
-    with pytest.raises(ValueError, match="failed: no message"):
+    lost = pd.DataFrame({"failed": ["no such model"]})
+    monkeypatch.setattr(api, "sweep", lambda **_: lost)
+    with pytest.raises(ValueError, match="the example failed: no such model"):
         html_page.simulate_example(tmp_path)
 
 
