@@ -315,7 +315,7 @@ def _serving(
     system = plain["system"]
     offered: dict[str, object] = {
         "costs": believed,
-        "cluster": _cluster(plain["hardware"], believed.memory_bytes),
+        "cluster": _cluster(plain["hardware"]),
         "seed": plain["seed"],
         "host_memory": _host_memory(plain["hardware"]),
         **past,
@@ -379,7 +379,7 @@ def _believed_lengths(models: Sequence[str], withheld: float, seed: int) -> dict
     }
 
 
-def _cluster(hardware: Mapping[str, Any], memory_bytes: int) -> Cluster:
+def _cluster(hardware: Mapping[str, Any]) -> Cluster:
     count, island = hardware["gpu_count"], hardware["nvlink_island"]
     if count < 1 or island < 1:
         raise ValueError(
@@ -387,4 +387,4 @@ def _cluster(hardware: Mapping[str, Any], memory_bytes: int) -> Cluster:
         )
     gpus = tuple(GpuId(i) for i in range(count))
     islands = tuple(frozenset(gpus[i : i + island]) for i in range(0, count, island))
-    return Cluster(gpus, islands, memory_bytes)
+    return Cluster(gpus, islands)
