@@ -115,10 +115,9 @@ class GroupForecaster:
     ) -> Floats:
         """When a placement answers each request of a window; NaN where not by `until_s`.
 
-        Requests are dispatched at arrival among all groups of their service, also the groups that
-        have not loaded yet; those of a service without a group stay unfinished. Raises ValueError
-        where the services of a group do not fit its GPUs, or a request, named by its row, never
-        fits.
+        Requests are dispatched at arrival among all groups of their service, loaded or not; those
+        of a service without a group stay unfinished. Raises ValueError where the services of a
+        group do not fit its GPUs, or a request, named by its row, never fits.
         """
         table, every = window.table, np.arange(len(window))
         placed = frozenset[ServiceId]().union(*(group.services for group in groups))
