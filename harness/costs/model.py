@@ -83,19 +83,18 @@ class ProfileCosts:
     """`CostModel` of a kind of `engine` on one GPU.
 
     A kind whose costs are a profile's takes those of one folder under `harness/profiles`. What was
-    not measured for a model and tensor-parallel size on `gpu` (iterations, load, KV
-    blocks, each for itself) is taken from a model of the same architecture, else from the
-    roofline. Any other kind takes what the folder has of this kind of engine, else the kernels of
-    the GPU with the terms of the kind; where there is no table of kernels and `roofline`, formulas
-    of kernels. `label` says which. `expert_parallel` puts whole experts on each GPU of a group.
+    not measured for a model and tensor-parallel size on `gpu` (iterations, load, KV blocks, each
+    for itself) is taken from a model of the same architecture, else from the roofline. Any other
+    kind takes what the folder has of this kind of engine, else the kernels of the GPU with the
+    terms of the kind; where there is no table of kernels and `roofline`, formulas of kernels.
+    `label` says which. `expert_parallel` puts whole experts on each GPU of a group.
     `kv_number_bytes`, if given, are those of a number in KV. `memory_share` (0..1) of the GPU
-    memory holds weights, activations and KV. `parts` are the components an iteration consists of;
-    a planner may
-    leave out "other" (arXiv 2503.16893 sec. 5.5). Replicas of a service that start loading at the
-    same time share the host's disk and buses: each takes `replica_start_s` longer for every other
-    one. `engine_start_s` and `weights_bytes_per_s`, if given, are what an engine takes before it
-    reads weights and the rate at which it reads them, in the place of the measured ones. `kv_bytes`
-    of each GPU for KV, if given, come in the place of what `memory_share` leaves,
+    memory holds weights, activations and KV. `parts` are the components an iteration consists of; a
+    planner may leave out "other" (arXiv 2503.16893 sec. 5.5). Replicas of a service that start
+    loading at the same time share the host's disk and buses: each takes `replica_start_s` longer
+    for every other one. `engine_start_s` and `weights_bytes_per_s`, if given, are what an engine
+    takes before it reads weights and the rate at which it reads them, in the place of the measured
+    ones. `kv_bytes` of each GPU for KV, if given, come in the place of what `memory_share` leaves,
     and `block_tokens` in the place of the measured engine's. Sliding windows count as in requests
     of `window_at_tokens`, and `state_requests` running requests have their states of layers without
     KV set aside. A server has the `limits`: tokens of an iteration, running requests (None: vLLM's
@@ -160,11 +159,6 @@ class ProfileCosts:
     def __reduce__(self) -> tuple[Callable[..., "ProfileCosts"], tuple[object, ...]]:
         """Pickle the settings alone, `_machine`; tables are built again where they are needed."""
         return partial(ProfileCosts, **self._machine, parts=self.parts), ()
-
-    @property
-    def memory_bytes(self) -> int:
-        """Memory of one GPU, by the facts that the folder keeps or the list has."""
-        return self._facts.memory_bytes
 
     def files(self, models: Iterable[str]) -> dict[str, str]:
         """What the costs of these models follow from, by name, with its sha256.
@@ -303,7 +297,7 @@ class ProfileCosts:
         tokens = self.kv_blocks(service, more) * self.block_tokens(service) if more else 0
         return unfit_because(
             facts.weight_bytes / tensor_parallel,
-            memory_bytes=self.memory_bytes,
+            memory_bytes=self._facts.memory_bytes,
             memory_share=self.memory_share,
             given_kv_bytes=self.given_kv_bytes,
             remedy=remedy(more, tokens),
@@ -322,46 +316,37 @@ class ProfileCosts:
             return self._given_kv(services, tensor_parallel) * tensor_parallel
         facts = {service: self._model(service) for service in services}
         weight_bytes = sum(one.weight_bytes for one in facts.values())
-        return max(
-            0,
-            min(
-                count
-                * self.block_tokens(service)
-                * facts[service].kv_bytes_per_gpu(tensor_parallel)
-                * tensor_parallel
-                - (weight_bytes - facts[service].weight_bytes)
-                for service, count in blocks.items()
-            ),
+        tokens = {service: count * self.block_tokens(service) for service, count in blocks.items()}
+        least_bytes = min(
+            tensor_parallel * one.kv_bytes_per_gpu(tensor_parallel) * tokens[it] + one.weight_bytes
+            for it, one in facts.items()
         )
+        return max(0, least_bytes - weight_bytes)
 
     def _given_kv(self, services: Collection[ServiceId], tensor_parallel: int) -> int:
         """Bytes of each GPU that are given for KV; 0 where the weights leave less."""
         assert self.given_kv_bytes is not None
         weight_bytes = sum(self._model(service).weight_bytes for service in services)
-        left = self.memory_bytes - weight_bytes / tensor_parallel
+        left = self._facts.memory_bytes - weight_bytes / tensor_parallel
         return self.given_kv_bytes if self.given_kv_bytes <= left else 0
 
     def _blocks_beside_weights(
         self, facts: ModelFacts, service: ServiceId, tensor_parallel: int
     ) -> tuple[int, int]:
         """KV blocks that `memory_share` leaves, and the tokens of each."""
+        token_bytes = facts.kv_bytes_per_gpu(tensor_parallel)
         for profile in self._measured(service, tensor_parallel):
             if profile.kv_blocks is not None and self._is_of_engine(profile):
                 # only the share of the memory differs from the measured configuration
                 share = self.memory_share - MEASURED_MEMORY_SHARE
-                block_bytes = facts.kv_bytes_per_gpu(tensor_parallel) * profile.block_tokens
+                block_bytes = token_bytes * profile.block_tokens
                 more = math.floor(round(share * self._facts.memory_bytes / block_bytes, 6))
                 return max(0, profile.kv_blocks + more), profile.block_tokens
         if self.engine.costs == "kernels":
             left_bytes = self.memory(service, tensor_parallel).kv_bytes
-            return left_bytes // (
-                facts.kv_bytes_per_gpu(tensor_parallel) * BLOCK_TOKENS
-            ), BLOCK_TOKENS
-        calibration = self._calibration
-        blocks = roofline_kv_blocks(
-            facts, self._facts, tensor_parallel, calibration, self.memory_share
-        )
-        return blocks, calibration.block_tokens
+            return left_bytes // (token_bytes * BLOCK_TOKENS), BLOCK_TOKENS
+        known = self._facts, tensor_parallel, self._calibration, self.memory_share
+        return roofline_kv_blocks(facts, *known), self._calibration.block_tokens
 
     def memory(self, service: ServiceId, tensor_parallel: int) -> KvRoom:
         """What takes the memory of each GPU of a group, as vLLM counts it, and the KV left."""

@@ -69,11 +69,6 @@ class Backends:
         }
 
     @property
-    def ready_ones(self) -> frozenset[ResourceId]:
-        """Backends that are ready."""
-        return frozenset(name for name, one in self._loaded.items() if one.is_ready)
-
-    @property
     def are_loading(self) -> bool:
         """Whether one is being loaded."""
         return not all(one.is_ready for one in self._loaded.values())

@@ -9,7 +9,6 @@ package docker is imported in functions: a run without containers does not need 
 import contextlib
 import os
 import signal
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -33,14 +32,13 @@ class ContainerLimits:
 
 @dataclass(frozen=True, slots=True)
 class CodeResult:
-    """What running a piece of code gave: its exit status, its output, and its seconds.
+    """What running a piece of code gave: its exit status and its output.
 
     `status` is 137 where a limit of memory or time has killed it, None where the daemon failed.
     """
 
     status: int | None
     output: str
-    seconds: float
 
 
 def _errors() -> tuple[type[Exception], ...]:
@@ -113,8 +111,7 @@ class Containers:
     def run(self, name: str, code: str) -> CodeResult:
         """Run code in a container that has started; killed after the seconds of its limit."""
         if name not in self._running:
-            return CodeResult(None, f"container {name} is not running", 0.0)
-        started_s = time.monotonic()
+            return CodeResult(None, f"container {name} is not running")
         command = ["timeout", "-s", "KILL", f"{self._limits.timeout_s:g}", *self._command, code]
         try:
             for _ in range(_TRIES):
@@ -122,8 +119,8 @@ class Containers:
                 if status != _NOT_STARTED[0] or not output.startswith(_NOT_STARTED[1]):
                     break
         except _errors() as error:
-            return CodeResult(None, str(error), time.monotonic() - started_s)
-        return CodeResult(status, output.decode(errors="replace"), time.monotonic() - started_s)
+            return CodeResult(None, str(error))
+        return CodeResult(status, output.decode(errors="replace"))
 
     def stop(self, name: str) -> None:
         """Kill and remove a container, with or without its daemon; one that is gone is no error."""

@@ -16,7 +16,6 @@ from harness.interface.entities import (
     GroupId,
     LengthPrediction,
     Request,
-    ResourceId,
     Service,
     ServiceId,
 )
@@ -161,11 +160,6 @@ class LiveCluster:
         """Unfinished requests per service, those to come not counted."""
         return {service: len(self._unfinished_ids(service)) for service in self.services}
 
-    @property
-    def queued(self) -> Mapping[GroupId, int]:
-        """Unfinished requests per group."""
-        return {g: len(live.open_ids()) for g, live in self._groups.items() if not live.is_stopping}
-
     def unfinished(self, service: ServiceId) -> RequestTable:
         """Unfinished requests of a service that have arrived."""
         return self._state.table(self._unfinished_ids(service))
@@ -223,9 +217,3 @@ class LiveCluster:
             return np.zeros(len(state.workload), np.bool_)
         known: NDArray[np.bool_] = state.known_s <= state.now_s
         return known & (state.come_s > state.now_s)
-
-    @property
-    def warm(self) -> frozenset[ResourceId]:
-        """Backends that are ready."""
-        backends = self._state.backends
-        return frozenset() if backends is None else backends.ready_ones

@@ -20,12 +20,12 @@ def overruns(
     found = []
     for request, tokens in made.items():
         promise, view = promises.get(request), views.get(request)
-        if promise is not None and view is not None:
-            promised, context = promise.tokens, view.context_tokens
-            if context - tokens <= promised < context:
-                found.append((request, promised))
-    for request, promised in sorted(found):
-        yield Overran(now_s, request, group, promised)
+        if promise is None or view is None:
+            continue
+        if view.context_tokens - tokens <= promise.tokens < view.context_tokens:
+            found.append(request)
+    for request in sorted(found):
+        yield Overran(now_s, request, group)
 
 
 def within_promises(views: Iterable[RequestView], kv: KvLedger, most: int) -> int:

@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 from harness.costs.compiled import compiled
 
 Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
 Records = NDArray[np.void]
 
 LEAST_S = 1e-6

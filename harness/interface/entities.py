@@ -94,7 +94,6 @@ class Cluster:
 
     gpus: tuple[GpuId, ...]
     nvlink_islands: tuple[frozenset[GpuId], ...]
-    gpu_memory_bytes: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -64,7 +64,6 @@ class Overran:
     now_s: float
     request: RequestId
     group: GroupId
-    promised_tokens: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from typing import ClassVar, Self
 
 from harness.interface.decisions import Reservation
 from harness.interface.entities import Request, RequestId, Service, ServiceId
-from harness.interface.kv_loans import Loans, refuse_impossible, summed_anew
+from harness.interface.kv_loans import Loans, refuse_impossible
 
 
 class KvLedger:
@@ -246,10 +246,6 @@ class KvLedger:
             return 0
         return tokens
 
-    def held_blocks(self, request: RequestId) -> int:
-        """Blocks of KV the request holds."""
-        return self.blocks(self.holding(request), self._services[request])
-
     def reservation(self, request: RequestId) -> Reservation | None:
         """What was promised to the request; its lender may have become an orphaned reservation."""
         account = self._loans.accounts.get(request)
@@ -283,10 +279,6 @@ class KvLedger:
         self._refuse_unknown(request)
         return self._loans.guests(request)
 
-    def held_tokens(self, service: ServiceId) -> int:
-        """Tokens of KV all requests of a service hold. Costs a look at each of them."""
-        return sum(n for name, n in self._held.items() if self._services[name] == service)
-
     def tokens_of_block(self, service: ServiceId | None) -> int:
         """Tokens of one block of this service. ValueError where none is given."""
         if service is None:
@@ -313,26 +305,6 @@ class KvLedger:
         """Why a promise cannot be kept, from the running sums: free of cost when all can."""
         over = [self._over_capacity(self._free_bytes)] if self._free_bytes < 0 else []
         return over + self._loans.broken_rules()
-
-    def problems(self) -> list[str]:
-        """Empty when every promise can be kept; re-computed from holdings and promises alone.
-
-        Also tells where a running sum differs from that. Costs a scan of all requests.
-        """
-        held = {n: self.blocks(tokens, self._services[n]) for n, tokens in self._held.items()}
-        promises = {name: account.promise for name, account in self._loans.accounts.items()}
-        true = summed_anew(self._services, held, promises, self._block_tokens)
-        taken = (a.committed_blocks * self._block_bytes[a.service] for a in true.values())
-        free = self.capacity_bytes - sum(taken)
-        found = [self._over_capacity(free)] if free < 0 else []
-        for name, account in sorted(true.items()):
-            found += account.broken_rules(name)
-            kept = self._loans.accounts.get(name, account)
-            if kept != account:
-                found.append(f"r{name} is kept as {kept} but is {account}")
-        if free != self._free_bytes:
-            found.append(f"free space is kept as {self._free_bytes} bytes but is {free}")
-        return found
 
     @property
     def _is_sound(self) -> bool:

@@ -237,31 +237,3 @@ def refuse_impossible(
         raise ValueError(f"r{request} of {service} borrows from {lender}")
     if loans.would_be_circle(request, promise.lender):
         raise ValueError(f"r{request} borrows from r{promise.lender} in a circle")
-
-
-def summed_anew(
-    services: Mapping[RequestId, ServiceId],
-    held_blocks: Mapping[RequestId, int],
-    promises: Mapping[RequestId, Reservation | None],
-    block_tokens: Mapping[ServiceId, int],
-) -> dict[RequestId, Account]:
-    """Accounts of all requests from holdings and promises alone, borrowers before lenders."""
-    true = {}
-    for name, service in services.items():
-        blocks = held_blocks.get(name, 0)
-        true[name] = Account(service, blocks, used_blocks=blocks)
-        true[name].promise_it(promises.get(name), block_tokens[service])
-    for name, account in true.items():
-        if account.lender is not None:
-            true[account.lender].borrowers |= {name}
-    waiting = {name: len(account.borrowers) for name, account in true.items()}
-    ready = [name for name, count in waiting.items() if count == 0]
-    for name in ready:
-        lender = true[name].lender
-        if lender is not None:
-            true[lender].used_blocks += true[name].overflow_blocks
-            true[lender].lent_blocks += true[name].loan_blocks
-            waiting[lender] -= 1
-            if waiting[lender] == 0:
-                ready.append(lender)
-    return true

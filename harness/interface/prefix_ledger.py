@@ -5,7 +5,6 @@ share blocks; a block that no request holds any more stays until its space is ne
 recently used first.
 """
 
-from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import ClassVar, Self
 
@@ -150,23 +149,6 @@ class PrefixLedger(KvLedger):
         """Promise nothing. ValueError where that is not what is asked."""
         if promise is not None:
             raise ValueError(f"r{request} is promised KV, which is not done where it is cached")
-
-    def problems(self) -> list[str]:
-        """Empty when all fits; counted again from what each request holds."""
-        users = Counter(block for table in self._tables.values() for block in table)
-        partial = sum(held % self.block_tokens > 0 for held in self._held.values())
-        held_blocks = len(users) + partial
-        free = self.capacity_bytes - held_blocks * self._block_bytes[self._service_id]
-        found = [self._over_capacity(free)] if free < 0 else []
-        if free != self._free_bytes:
-            found.append(f"free space is kept as {self._free_bytes} bytes but is {free}")
-        wrong = [block for block, count in users.items() if self._users.get(block) != count]
-        found += [f"block {b} is kept as held {self._users.get(b)} times" for b in wrong]
-        cached = {block for blocks in self._blocks.values() for block in blocks}
-        unused = cached - users.keys()
-        if unused != self._unused.keys():
-            found.append(f"{len(self._unused)} blocks are kept as unused but {len(unused)} are")
-        return found
 
     def _hits(self, request: RequestId) -> list[int]:
         """Cached blocks of the beginning of a context, as many as there are."""

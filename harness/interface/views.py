@@ -11,7 +11,6 @@ from harness.interface.entities import (
     LengthPrediction,
     Request,
     RequestId,
-    ResourceId,
     Service,
     ServiceId,
 )
@@ -144,10 +143,6 @@ class ClusterView(Protocol):
     def backlog(self) -> Mapping[ServiceId, int]:
         """Unfinished requests per service, without the calls that are yet to come."""
 
-    @property
-    def queued(self) -> Mapping[GroupId, int]:
-        """Unfinished requests per group."""
-
     def unfinished(self, service: ServiceId) -> RequestTable:
         """Unfinished requests of a service that have arrived, wherever they are."""
 
@@ -164,7 +159,3 @@ class ClusterView(Protocol):
     @property
     def edges(self) -> Edges:
         """Pairs of calls of which the parent is not answered yet."""
-
-    @property
-    def warm(self) -> frozenset[ResourceId]:
-        """Backends that are ready."""

@@ -29,7 +29,6 @@ class Application:
     """
 
     kind: str
-    deadline_s: float | None
     upstream: UnitFinished | None = None
 
 
@@ -53,7 +52,7 @@ class Attained:
         """Keep the account."""
         match event:
             case AppArrived():
-                self.apps[event.app] = Application(event.kind, event.deadline_s)
+                self.apps[event.app] = Application(event.kind)
                 self._ended_s = _grown(self._ended_s, event.app)
                 self._since_s = _grown(self._since_s, event.app)
             case UnitStarted():

@@ -40,10 +40,9 @@ class ComponentForecaster:
             rows, window = self._part_of_window(frozenset().union(*(g.services for g in part)))
             if part not in self._finished_s:
                 self.simulated += len(rows)
-                forecast = self.forecaster.forecast_placement(
+                self._finished_s[part] = self.forecaster.forecast_placement(
                     part, window, self.dispatch, until_s=self.until_s
                 )
-                self._finished_s[part] = forecast.finished_s
             found[rows] = self._finished_s[part]
         return found
 

@@ -74,14 +74,6 @@ def observed_window(table: RequestTable, output_tokens: Ints) -> Window:
     return Window(found, output_tokens)
 
 
-@dataclass(frozen=True, slots=True)
-class GroupForecast:
-    """When each request of a window would have its first token and its answer; NaN: not by then."""
-
-    first_token_s: Floats
-    finished_s: Floats
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ForecastGroup:
     """A group of a placement: its services, its GPUs, and when it has loaded."""
@@ -113,24 +105,6 @@ class GroupForecaster:
     _known_costs: dict[tuple[frozenset[ServiceId], int], _Costs] = field(default_factory=dict)
     _groups: CompiledGroups | None = None
 
-    def forecast(
-        self,
-        service: ServiceId,
-        tensor_parallel: int,
-        window: Window,
-        *,
-        ready_s: float = 0.0,
-        until_s: float = np.inf,
-    ) -> GroupForecast:
-        """Serve a window, all of whose requests ask one service, in one group, up to `until_s`.
-
-        Raises ValueError where a request, named by its row, never fits.
-        """
-        services = frozenset({service})
-        group = ForecastGroup(services=services, tensor_parallel=tensor_parallel, ready_s=ready_s)
-        asked = np.zeros(len(window), np.int64)
-        return self._serve([group], window, TurnOrder(), (service,), asked, until_s)
-
     def forecast_placement(
         self,
         groups: Sequence[ForecastGroup],
@@ -138,32 +112,19 @@ class GroupForecaster:
         dispatch: LoadOrder | TurnOrder,
         *,
         until_s: float = np.inf,
-    ) -> GroupForecast:
-        """Serve a window in a placement, up to `until_s`.
+    ) -> Floats:
+        """When a placement answers each request of a window; NaN where not by `until_s`.
 
-        Requests are dispatched at arrival among all groups of their service, also the groups that
-        have not loaded yet; those of a service without a group stay unfinished. Raises ValueError
-        where the services of a group do not fit its GPUs, or a request, named by its row, never
-        fits.
+        Requests are dispatched at arrival among all groups of their service, loaded or not; those
+        of a service without a group stay unfinished. Raises ValueError where the services of a
+        group do not fit its GPUs, or a request, named by its row, never fits.
         """
-        table = window.table
+        table, every = window.table, np.arange(len(window))
         placed = frozenset[ServiceId]().union(*(group.services for group in groups))
         services = *table.services, *sorted(placed.difference(table.services))
-        return self._serve(groups, window, dispatch, services, table.service, until_s)
-
-    def _serve(
-        self,
-        groups: Sequence[ForecastGroup],
-        window: Window,
-        dispatch: LoadOrder | TurnOrder,
-        services: tuple[ServiceId, ...],
-        asked: Ints,
-        until_s: float,
-    ) -> GroupForecast:
-        """Serve requests that ask these services, by row."""
-        table, every = window.table, np.arange(len(window))
+        nothing = np.zeros_like(every)
         arrays = new_arrays(
-            table.prompt_tokens, window.output_tokens, np.zeros_like(every), table.arrival_s, asked
+            table.prompt_tokens, window.output_tokens, nothing, table.arrival_s, table.service
         )
         compiled = self._reset(arrays, len(services))
         numbers = [self._open(compiled, at, group, services) for at, group in enumerate(groups)]
@@ -181,9 +142,9 @@ class GroupForecaster:
             homes = [n for n, g in zip(numbers, groups, strict=True) if service in g.services]
             facts[index, HOMES] = len(homes)
             compiled.set_homes(index, homes)
-        compiled.add_coming(every[facts[asked, HOMES] > 0])
+        compiled.add_coming(every[facts[table.service, HOMES] > 0])
         compiled.run(until_s)
-        return GroupForecast(arrays.first_token_s, arrays.finished_s)
+        return arrays.finished_s
 
     def _reset(self, arrays: RequestArrays, services: int) -> CompiledGroups:
         """Groups of another run, in the same memory if that has room for as many services."""

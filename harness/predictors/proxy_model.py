@@ -33,11 +33,9 @@ class Frame:
     pad: int
 
 
-def ids_of(
-    tokenizer: Any, frame: Frame, texts: Sequence[str], window_tokens: int = WINDOW_TOKENS
-) -> list[list[int]]:
-    """Token ids of every text: its end, so that with the frame there are at most so many."""
-    room = window_tokens - 2
+def ids_of(tokenizer: Any, frame: Frame, texts: Sequence[str]) -> list[list[int]]:
+    """Token ids of every text: its end, so that with the frame they fit `WINDOW_TOKENS`."""
+    room = WINDOW_TOKENS - 2
     encoded = tokenizer.encode_batch(list(texts), add_special_tokens=False)
     return [[frame.first, *one.ids[-room:], frame.last] for one in encoded]
 

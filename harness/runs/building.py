@@ -296,7 +296,7 @@ def _serving(
     system = config.system
     offered: dict[str, object] = {
         "costs": believed,
-        "cluster": _cluster(config.hardware, believed.memory_bytes),
+        "cluster": _cluster(config.hardware),
         "seed": config.seed,
         "host_memory": _host_memory(config.hardware),
         **past,
@@ -360,7 +360,7 @@ def _believed_lengths(models: Sequence[str], withheld: float, seed: int) -> dict
     }
 
 
-def _cluster(hardware: HardwareConfig, memory_bytes: int) -> Cluster:
+def _cluster(hardware: HardwareConfig) -> Cluster:
     count, island = hardware.gpu_count, hardware.nvlink_island
     if count < 1 or island < 1:
         raise ValueError(
@@ -368,4 +368,4 @@ def _cluster(hardware: HardwareConfig, memory_bytes: int) -> Cluster:
         )
     gpus = tuple(GpuId(i) for i in range(count))
     islands = tuple(frozenset(gpus[i : i + island]) for i in range(0, count, island))
-    return Cluster(gpus, islands, memory_bytes)
+    return Cluster(gpus, islands)

@@ -6,11 +6,14 @@ import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import get_args
 
 import pytest
 from omegaconf import DictConfig, ListConfig, OmegaConf
 
 from harness.config.paths import ROOT
+from harness.interface.events import Event
+from harness.interface.policies import Capability
 from harness.tests.support.sources import imports, is_test, module_of, python_files, relative, tree
 
 NAMES = re.compile(
@@ -154,6 +157,18 @@ def test_a_name_of_a_class_has_one_meaning() -> None:
                 meanings.setdefault(name, set()).add(meaning)
     found = [f"{name}: {', '.join(sorted(of))}" for name, of in meanings.items() if len(of) > 1]
     assert not found, "\n".join(found)
+
+
+def test_every_event_and_capability_is_of_use() -> None:
+    """An event is observed by a policy, or by what policies plan with."""
+    read = [*POLICIES, *(ROOT / "harness" / "planning").glob("*.py")]
+    asked = [*read, *(ROOT / "harness" / "interface").glob("*checks.py")]
+    observed, named = (
+        " ".join(it.read_text(encoding="utf-8") for it in of) for of in (read, asked)
+    )
+    events = {one.__name__ for one in get_args(Event)}
+    assert {name for name in events if not re.search(rf"\b{name}\b", observed)} == set()
+    assert {one for one in Capability if f"Capability.{one.name}" not in named} == set()
 
 
 def _targets(node: object) -> Iterator[str]:

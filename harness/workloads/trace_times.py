@@ -34,12 +34,11 @@ _IN_NAME = re.compile(r"[_ ](s|ms|us|ns)$")
 class TraceTimes:
     """Seconds of a file's clock, and how they were read.
 
-    `unit` is one of `UNITS`. Of times since 1970 `is_calendar` holds; of dates the clock begins
-    with the first, else it is that of the file. `said` is the unit in words.
+    Of times since 1970 `is_calendar` holds; of dates the clock begins with the first, else it is
+    that of the file. `said` is the unit in words.
     """
 
     seconds: "pd.Series[float]"
-    unit: str
     is_calendar: bool
     said: str
 
@@ -75,7 +74,7 @@ def read_times(
     """
     if given.dtype.kind == "m":
         seconds = pd.to_timedelta(given).dt.total_seconds()
-        return TraceTimes(seconds, "s", is_calendar=False, said="time spans")
+        return TraceTimes(seconds, is_calendar=False, said="time spans")
     if unit == DATE or _are_dates(given):
         return _of_dates(path, given, column)
     found = numbers(path, given, column, least=0.0)
@@ -94,7 +93,7 @@ def read_times(
         taken = _plausible(path, column, arrivals, unit, is_documented)
         as_said = f"{kind} has them" if taken == unit else f"{unit} is implausible"
         said = f"{taken}, as {as_said}"
-    return TraceTimes(found / PER_S[taken], taken, is_calendar=by_digits is not None, said=said)
+    return TraceTimes(found / PER_S[taken], is_calendar=by_digits is not None, said=said)
 
 
 _MAPPED = ", beside the other keys of workload.columns if you gave any"
@@ -118,7 +117,7 @@ def _of_dates(path: Path, given: "pd.Series[Any]", column: str) -> TraceTimes:
     dates = pd.to_datetime(given, errors="coerce", utc=True, format="ISO8601")
     why = "is no time; dates are read as 2026-11-28 10:00:00.5, the year first"
     refuse(path, given, dates.isna().to_numpy(), column, why)
-    return TraceTimes(_since(dates), DATE, is_calendar=False, said="dates, from the first")
+    return TraceTimes(_since(dates), is_calendar=False, said="dates, from the first")
 
 
 def _since(dates: "pd.Series[pd.Timestamp]") -> "pd.Series[float]":

@@ -10,6 +10,8 @@ import pandas as pd
 from pyarrow import parquet
 
 SLO_SCALE = 2.0
+SMALLEST_TOKENS = 8
+"""Of the space that a guest may have."""
 _COLUMNS = [
     "prompt_tokens",
     "arrival_s",
@@ -84,7 +86,7 @@ def _share(folder: Path, part: str, whole: str) -> float:
     return float(found[part] / found[whole])
 
 
-def nested_share(lengths: Sequence[float], buffer_share: float, smallest_tokens: int = 8) -> float:
+def nested_share(lengths: Sequence[float], buffer_share: float) -> float:
     """The share of answer tokens that guests can hold at all, hosts nested greedily.
 
     Every answer is there at once and known; the longest without a host hosts the longest that fit
@@ -95,7 +97,7 @@ def nested_share(lengths: Sequence[float], buffer_share: float, smallest_tokens:
 
     def lend(space: int) -> int:
         held = 0
-        while space // 2 >= smallest_tokens:
+        while space // 2 >= SMALLEST_TOKENS:
             place = bisect.bisect_left(left, space // 2 - int(buffer_share * space / 2))
             if not place:
                 break

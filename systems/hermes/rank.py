@@ -90,13 +90,6 @@ class Demand:
         self.bucket_s = max(longest_s / buckets, 1e-9)
         self._ranks: dict[int, float] = {}
 
-    def gittins(self, attained_s: float) -> float:
-        """Gittins rank."""
-        place = int(attained_s / self.bucket_s)
-        if place >= self._buckets and self._is_program:
-            return 0.0
-        return self.in_bucket(min(place, self._buckets - 1))
-
     def in_bucket(self, place: int) -> float:
         """Gittins rank at the lower edge of a bucket, from 0 on."""
         if place not in self._ranks:

@@ -107,13 +107,11 @@ def headline(judged: Mapping[str, Judged]) -> str:
     )
 
 
-def gain(
-    cells: Cells, kind: str, over: Mapping[str, Any], of: Mapping[str, Any] = SEALLM
-) -> Effect:
-    """By rate, how many times better `of` is: latencies of `over` over its own, or its SLOs."""
+def gain(cells: Cells, kind: str, over: Mapping[str, Any]) -> Effect:
+    """By rate, how many times better SeaLLM is: latencies of `over` over its own, or its SLOs."""
     if kind != "slo":
-        return over_settings(cells, MEASURES[kind], of=over, over=of, settings=[RATE])
-    met = [at_least(cells, MEASURES[kind], one, settings=[RATE]) for one in (of, over)]
+        return over_settings(cells, MEASURES[kind], of=over, over=SEALLM, settings=[RATE])
+    met = [at_least(cells, MEASURES[kind], one, settings=[RATE]) for one in (SEALLM, over)]
     return share_ratio(*met, by_setting=True)
 
 

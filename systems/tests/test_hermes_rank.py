@@ -115,18 +115,23 @@ def test_gittins_is_the_best_order_of_one_server(jobs: list[Job]) -> None:
     assert served(jobs, by_gittins(jobs)) == pytest.approx(served(jobs, None))
 
 
+def ranks(
+    demand: Demand, *attained_s: float, buckets: int = 10, is_program: bool = False
+) -> list[float]:
+    """Gittins ranks of an application that has attained so much."""
+    left = Demands(buckets=buckets, is_program=is_program)
+    left.add(0, None)
+    left.set(0, demand)
+    found = left.gittins(np.zeros(len(attained_s), np.int64), np.array(attained_s))
+    return [float(rank) for rank in found]
+
+
 def test_a_rank_is_refreshed_when_a_bucket_is_used_up() -> None:
     """Ten buckets of 1 s up to the largest sample; beyond it the last rank stands."""
-    demand = Demand(np.array([10.0, 1.0]), buckets=10)
-    assert [demand.gittins(attained_s) for attained_s in (0.0, 0.9, 1.0, 1.9, 2.0)] == [
-        2,
-        2,
-        9,
-        9,
-        8,
-    ]
-    assert demand.gittins(9.5) == demand.gittins(30.0) == 1.0
-    assert Demand(np.array([10.0, 1.0]), buckets=10, is_program=True).gittins(30.0) == 0.0
+    seconds = (0.0, 0.9, 1.0, 1.9, 2.0, 9.5, 30.0)
+    assert ranks(Demand(np.array([10.0, 1.0]), buckets=10), *seconds) == [2, 2, 9, 9, 8, 1, 1]
+    program = Demand(np.array([10.0, 1.0]), buckets=10, is_program=True)
+    assert ranks(program, 30.0, is_program=True) == [0.0]
 
 
 def test_slack_by_hand() -> None:
@@ -162,5 +167,5 @@ def test_the_rule_of_risk_by_hand() -> None:
 def test_what_comes_later_is_added_to_every_rank_by_hand() -> None:
     """Samples 1 and 9 s with 100 s after them: 2 and 8 s more than 100."""
     demand = Demand(np.array([1.0, 9.0]), buckets=9, later_s=100.0)
-    assert [demand.gittins(0.0), demand.gittins(1.0)] == pytest.approx([102.0, 108.0])
+    assert ranks(demand, 0.0, 1.0, buckets=9) == pytest.approx([102.0, 108.0])
     assert (demand.mean_s, demand.worst_s) == (105.0, 109.0)

@@ -232,12 +232,11 @@ class Orders:
 
         Where the policy observes that, it is asked again of requests to come.
         """
-        reserved, is_news = self.lifecycle.state.arrays.reserved, False
+        is_news = False
         for number, requests in self.compiled.take_overruns():
             group, now_s = self.by_number[number].group.id, self.lifecycle.state.now_s
             for request in requests.tolist():
-                event = Overran(now_s, RequestId(request), group, int(reserved[request]))
-                self.told.tell(event)
+                self.told.tell(Overran(now_s, RequestId(request), group))
                 is_news = True
         if is_news and Overran in self.lifecycle.system.scheduling.subscribes:
             self.tell_coming()

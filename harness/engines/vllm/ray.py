@@ -73,7 +73,6 @@ class RayGroup:
     """
 
     group: Group
-    settings: tuple[EngineSettings, ...]
     actor: Any
     place: Any
     unanswered: dict[RequestId, Submission] = field(default_factory=dict)
@@ -123,7 +122,7 @@ class RayGroup:
             )
             .remote(settings, keep_answers, group, services, policy)
         )
-        return cls(group, settings, actor, place, loading=actor.loaded.remote())
+        return cls(group, actor, place, loading=actor.loaded.remote())
 
     def wait(self) -> None:
         """Until the engine has loaded.
@@ -265,7 +264,7 @@ class RayGroup:
 
         Engines that fit stay loaded. It has loaded when all have.
         """
-        self.group, self.settings = group, settings
+        self.group = group
         self.loading = self._ask("change", settings, group, services)
 
     def stop(self) -> None:

@@ -27,9 +27,9 @@ from harness.engines.vllm.options import VllmOptions
 from harness.engines.vllm.outside import Outside
 from harness.engines.vllm.predictions import Predictions
 from harness.engines.vllm.processor import has_gpus
-from harness.engines.vllm.progress import StandstillCheck
 from harness.engines.vllm.prompts import Prompts
 from harness.engines.vllm.ray import GroupLost, RayGroup, slots_of_ray
+from harness.engines.vllm.standstill import StandstillCheck
 from harness.interface.decisions import Deployment
 from harness.interface.entities import Group, GroupId, ServiceId
 from harness.interface.events import Event

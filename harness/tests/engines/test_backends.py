@@ -76,7 +76,6 @@ def test_idle_seconds_of_backends_that_are_loaded_ahead() -> None:
     pool.ready(ResourceId("b"), 1.0)
     assert pool.take(0, 4.0)
     pool.prewarm(Prewarm(stop=(ResourceId("a"), ResourceId("b"))), 6.0)
-    assert pool.ready_ones == {ResourceId("a")}  # in use
     frame = pool.frame()
     assert frame["found"].tolist() == ["warm", "unused"]
     assert frame["idle_s"].tolist() == [3.0, 5.0]

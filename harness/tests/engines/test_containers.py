@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -71,9 +72,9 @@ def test_code_that_takes_too_much_memory_is_killed(containers: Containers) -> No
 
 
 def test_code_that_hangs_is_killed(containers: Containers) -> None:
-    ran = containers.run("one", "while true; do true; done")
-    assert ran.status == 137
-    assert ran.seconds < 10.0
+    started_s = time.monotonic()
+    assert containers.run("one", "while true; do true; done").status == 137
+    assert time.monotonic() - started_s < 10.0
 
 
 def test_stopping_removes_also_a_busy_container(running: Daemon, containers: Containers) -> None:

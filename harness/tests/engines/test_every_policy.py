@@ -25,6 +25,7 @@ from harness.tests.support.files import (
     offered_to_all,
     read_nodes,
 )
+from harness.tests.support.ledger_problems import problems
 from harness.tests.support.predictors import Guess
 from harness.tests.support.serving import LinearCosts, cluster, of_tenants, serve, workload
 from harness.workloads.workload import Workload
@@ -84,7 +85,7 @@ def _fingerprint(view: GroupView) -> tuple[object, ...]:
     ledger = [(i, view.kv.holding(i), view.kv.reservation(i)) for i in view.requests]
     free = [view.kv.free_blocks(service) for service in view.services]
     rest = (view.now_s, view.group, view.in_flight, view.free_share, view.max_num_batched_tokens)
-    return (*columns, *ledger, *free, *rest, view.kv.problems().copy() == [])
+    return (*columns, *ledger, *free, *rest, problems(view.kv).copy() == [])
 
 
 def _numbers(key: Floats | MovingKey) -> tuple[Floats, ...]:

@@ -7,12 +7,10 @@ from typing import ClassVar
 import pytest
 
 from harness.config.build import build
-from harness.costs.gpu_facts import gpu_facts
 from harness.costs.model import PARTS, ProfileCosts
 from harness.engines.recorder import Recorder
 from harness.engines.simulator.loop import Simulator
 from harness.interface.decisions import Deployment
-from harness.interface.entities import Cluster
 from harness.interface.events import Event
 from harness.interface.policies import Capability, PlacementPolicy, System
 from harness.interface.tables import RequestTable
@@ -70,7 +68,7 @@ class CheckedPlacement:
     def _seen(view: ClusterView) -> tuple[object, ...]:
         tables = [view.unfinished(service) for service in view.services]
         columns = [getattr(t, name).tobytes() for t in tables for name in NUMBERS]
-        return (*columns, view.now_s, view.deployment, dict(view.queued), dict(view.backlog))
+        return (*columns, view.now_s, view.deployment, dict(view.backlog))
 
 
 def _checked_placement(policy: PlacementPolicy) -> CheckedPlacement:
@@ -94,9 +92,6 @@ def _serve_system(path: Path, requests: int) -> tuple[Workload, Recorder, Checke
     # Whole prompts before decodes, not padded: batches that groups of several services have, too.
     configured = read_nodes(SCENARIOS / "policy" / "vllm_0_3.yaml", path, pads_prompts=False)
     system, costs = configured["system"], _measured()
-    machine = Cluster(
-        cluster(GPUS).gpus, cluster(GPUS).nvlink_islands, gpu_facts("A100-80G").memory_bytes
-    )
     load = Ensemble(
         models=MODELS,
         requests=requests,
@@ -109,7 +104,7 @@ def _serve_system(path: Path, requests: int) -> tuple[Workload, Recorder, Checke
         starts_s=0.0,
     ).build(3)
     offered = {
-        **offered_to_all(costs, machine),
+        **offered_to_all(costs, cluster(GPUS)),
         "lengths": {model: load_lengths(model) for model in MODELS},
         "history": window_of(load),
         "planner_costs": costs.with_parts(tuple(system.get("planner_parts", PARTS))),
@@ -121,7 +116,9 @@ def _serve_system(path: Path, requests: int) -> tuple[Workload, Recorder, Checke
         dispatch=build(system["dispatch"], offered=offered),
         placement=placement,
     )
-    engine = Simulator(cluster=machine, costs=costs, max_num_seqs=512, max_num_batched_tokens=65536)
+    engine = Simulator(
+        cluster=cluster(GPUS), costs=costs, max_num_seqs=512, max_num_batched_tokens=65536
+    )
     recorder = Recorder(keep_events=True)
     engine.run(load, served, recorder)
     return load, recorder, placement

@@ -31,6 +31,7 @@ from harness.interface.events import Arrived, Event, Finished, Iterated
 from harness.interface.policies import Capability, SchedulingPolicy
 from harness.interface.views import GroupView
 from harness.tests.support.files import offered_to_all
+from harness.tests.support.ledger_problems import problems
 from harness.tests.support.loads import Load, loads
 from harness.tests.support.serving import SERVICE, LinearCosts, cluster, rule, serve, workload
 from harness.tools.benchmarks.speed import policies
@@ -99,7 +100,7 @@ class Witness:
         assert held == {name: view.kv.holding(name) for name in held}
         assert blocks + view.kv.free_blocks(service) == view.kv.capacity_blocks(service)
         assert view.kv.free_blocks(service) >= 0
-        assert view.kv.problems() == []
+        assert problems(view.kv) == []
         decision = self.inner.schedule(view)
         self.rule = decision.priority_order.rule if decision.priority_order else None
         waits = isinstance(self.rule, StaticBatching) and self.rule.max_wait_s > 0

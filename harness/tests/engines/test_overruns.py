@@ -56,7 +56,7 @@ def test_same_overruns_and_what_is_learnt_of_them(
             recorder=recorder,
         )
         overran = [event for event in recorder.events if isinstance(event, Overran)]
-        names: list[object] = [(e.request, e.group, e.promised_tokens) for e in overran]
+        names: list[object] = [(e.request, e.group) for e in overran]
         told.append((names, [e.now_s for e in overran]))
         return recorder
 
@@ -94,5 +94,5 @@ def test_who_outgrows_what_was_set_aside_has_more_of_it_by_hand(fast: bool) -> N
     load = workload([10, 10], [20, 1], [0.0, 3.1])
     serve(load, OnceMore(), costs=costs, fast_forward=fast, recorder=recorder)
     (overran,) = [event for event in recorder.events if isinstance(event, Overran)]
-    assert overran == Overran(pytest.approx(3.0), RequestId(0), GroupId("m@0"), 20)  # type: ignore[arg-type]
+    assert overran == Overran(pytest.approx(3.0), RequestId(0), GroupId("m@0"))  # type: ignore[arg-type]
     assert recorder.requests["finished_s"].tolist() == pytest.approx([5.25, 5.75])

@@ -20,6 +20,7 @@ from harness.interface.decisions import (
 from harness.interface.entities import RequestId, ServiceId
 from harness.interface.policies import Capability
 from harness.tests.support.fakes import ALL, CHAT, CODE, FakeGroup, FakeScene
+from harness.tests.support.ledger_problems import problems
 
 R1, R2, R3, R4, R99 = (RequestId(number) for number in (1, 2, 3, 4, 99))
 RULE = ContinuousBatching(
@@ -71,7 +72,7 @@ LEGAL = [
 def test_legal_decisions_have_no_sentence(decision: Decision) -> None:
     view = a_view()
     assert check(decision, view, supports=ALL) == []
-    assert view.kv.problems() == []
+    assert problems(view.kv) == []
 
 
 ILLEGAL: list[tuple[Decision, str]] = [

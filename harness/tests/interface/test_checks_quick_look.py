@@ -16,6 +16,7 @@ from harness.interface.decisions import (
 )
 from harness.interface.entities import RequestId
 from harness.tests.support.fakes import ALL, CHAT, CODE, FakeGroup, FakeScene
+from harness.tests.support.ledger_problems import problems
 
 R1, R2, R3, R4, R99 = (RequestId(number) for number in (1, 2, 3, 4, 99))
 
@@ -82,4 +83,4 @@ def test_the_quick_look_passes_nothing_that_breaks_a_rule(
     view = an_idle_view(promises=promises, away=away)
     supports = ALL if swaps else frozenset()
     assert check(decision, view, supports=supports) == _broken_rules(decision, view, supports)
-    assert view.kv.problems() == []
+    assert problems(view.kv) == []

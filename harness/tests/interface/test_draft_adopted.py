@@ -14,6 +14,7 @@ from harness.interface.entities import RequestId
 from harness.interface.kv_ledger import KvLedger
 from harness.tests.support.drafts import one_line, scenes
 from harness.tests.support.fakes import ALL, CHAT, FakeGroup, FakeScene, by_id
+from harness.tests.support.ledger_problems import problems
 
 
 def _content(kv: KvLedger, view: FakeGroup) -> list[object]:
@@ -21,7 +22,7 @@ def _content(kv: KvLedger, view: FakeGroup) -> list[object]:
     each = [
         (kv.holding(r), kv.reservation(r), kv.borrowers(r), kv.guests(r)) for r in view.requests
     ]
-    return [*each, *(kv.free_blocks(service) for service in view.services), kv.problems()]
+    return [*each, *(kv.free_blocks(service) for service in view.services), problems(kv)]
 
 
 @settings(max_examples=25, deadline=None, derandomize=True)

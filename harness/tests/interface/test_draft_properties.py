@@ -26,6 +26,7 @@ from harness.tests.support.fakes import (
     launched,
     numbers,
 )
+from harness.tests.support.ledger_problems import problems
 
 
 @settings(max_examples=25, deadline=None, derandomize=True)
@@ -34,10 +35,10 @@ def test_whatever_is_drafted_is_legal(view: FakeGroup, data: st.DataObject) -> N
     draft = Draft(view)
     for _ in range(data.draw(st.integers(1, 12)) if view.requests else 0):
         one_line(data, draft, data.draw(st.sampled_from(list(view.requests.values()))))
-        assert draft.kv.problems() == []
+        assert problems(draft.kv) == []
     decision = draft.decision()
     assert check(decision, view, supports=ALL) == []
-    assert view.kv.problems() == []
+    assert problems(view.kv) == []
 
 
 RULES = st.builds(

@@ -21,6 +21,7 @@ from harness.interface.views import GroupView
 from harness.tests.support.fakes import (
     numbers,
 )
+from harness.tests.support.ledger_problems import problems
 from harness.tests.support.serving import LinearCosts, serve, workload
 
 
@@ -48,7 +49,7 @@ class Suspicious:
             table.prompt_tokens + table.generated_tokens
         ).tolist()
         assert [view.kv.holding(r.facts.id) for r in requests] == table.kv_tokens.tolist()
-        assert view.kv.problems() == []
+        assert problems(view.kv) == []
         for name in ("kv_tokens", "context_tokens", "facts"):
             with pytest.raises(AttributeError):
                 setattr(requests[0], name, 7)

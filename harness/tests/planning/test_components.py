@@ -48,9 +48,7 @@ def test_components_are_forecast_once_and_as_in_the_whole() -> None:
         before = parts.simulated
         found = parts.finished_s([*rest, _group(), *more])
         counts.append(parts.simulated - before)
-        whole = forecaster.forecast_placement(
-            [*rest, *more], window, LoadOrder(), until_s=15.0
-        ).finished_s
+        whole = forecaster.forecast_placement([*rest, *more], window, LoadOrder(), until_s=15.0)
         np.testing.assert_allclose(found, whole, rtol=1e-12)
         # Nothing serves m4, and not all is answered in time.
         assert np.isnan(found[window.table.service == 4]).all()

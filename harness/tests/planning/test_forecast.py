@@ -20,6 +20,7 @@ from harness.interface.entities import (
 )
 from harness.interface.load_order import LoadOrder, TurnOrder
 from harness.interface.policies import Capability, SchedulingPolicy
+from harness.interface.tables import Floats
 from harness.planning.forecast import ForecastGroup, GroupForecaster, Window
 from harness.runs.building import window_of
 from harness.tests.support.dispatches import LOAD_ORDERS, ByLoad
@@ -80,6 +81,14 @@ def _window(load: Workload) -> Window:
     )
 
 
+def _alone_s(
+    forecaster: GroupForecaster, window: Window, *, ready_s: float = 0.0, until_s: float = np.inf
+) -> Floats:
+    """When one group, ready at `ready_s`, answers each request."""
+    group = ForecastGroup(services=frozenset({SERVICE}), ready_s=ready_s)
+    return forecaster.forecast_placement([group], window, TurnOrder(), until_s=until_s)
+
+
 def _order(policy: SchedulingPolicy, blocks: int) -> PriorityOrder:
     order = policy.schedule(as_group_view(FakeScene(blocks).view())).priority_order
     assert order is not None
@@ -107,16 +116,15 @@ def test_a_forecast_is_the_engines_run(
         costs=costs, order=_order(policy, blocks), max_num_batched_tokens=TOKENS
     )
     window = _window(requests)
-    whole = forecaster.forecast(SERVICE, 1, window, ready_s=load_s)
-    np.testing.assert_allclose(whole.finished_s, ran["finished_s"], rtol=1e-9)
-    np.testing.assert_allclose(whole.first_token_s, ran["first_token_s"], rtol=1e-9)
-    until_s = share * float(whole.finished_s.max())
+    whole_s = _alone_s(forecaster, window, ready_s=load_s)
+    np.testing.assert_allclose(whole_s, ran["finished_s"], rtol=1e-9)
+    until_s = share * float(whole_s.max())
     # Seconds are added up in other pieces, so that ends within rounding of it may differ.
-    assume(np.abs(whole.finished_s - until_s).min() > 1e-9)
-    part = forecaster.forecast(SERVICE, 1, window, ready_s=load_s, until_s=until_s)
-    ended = whole.finished_s <= until_s
-    np.testing.assert_allclose(part.finished_s[ended], whole.finished_s[ended], rtol=1e-9)
-    assert np.isnan(part.finished_s[~ended]).all()
+    assume(np.abs(whole_s - until_s).min() > 1e-9)
+    part_s = _alone_s(forecaster, window, ready_s=load_s, until_s=until_s)
+    ended = whole_s <= until_s
+    np.testing.assert_allclose(part_s[ended], whole_s[ended], rtol=1e-9)
+    assert np.isnan(part_s[~ended]).all()
 
 
 def _forecaster(blocks: int = 64) -> GroupForecaster:
@@ -132,11 +140,9 @@ def test_one_after_the_other_by_hand() -> None:
     r0 (3 tokens) ends at 3 s, r1 (2), which came at 1 s, at 3.75, r2 (1) at 4.25.
     """
     window = _window(workload([8, 8, 8], [3, 2, 1], [0.0, 1.0, 1.0]))
-    found = _forecaster().forecast(SERVICE, 1, window, ready_s=2.0)
-    assert found.first_token_s.tolist() == [2.5, 3.5, 4.25]
-    assert found.finished_s.tolist() == [3.0, 3.75, 4.25]
-    cut = _forecaster().forecast(SERVICE, 1, window, ready_s=2.0, until_s=3.6)
-    assert np.isnan(cut.finished_s).tolist() == [False, True, True]
+    assert _alone_s(_forecaster(), window, ready_s=2.0).tolist() == [3.0, 3.75, 4.25]
+    cut_s = _alone_s(_forecaster(), window, ready_s=2.0, until_s=3.6)
+    assert np.isnan(cut_s).tolist() == [False, True, True]
 
 
 COSTS = TwoSizes(blocks=45, load=0.7)
@@ -210,9 +216,8 @@ def test_a_forecast_of_a_placement_is_the_engines_run(
     forecaster = GroupForecaster(costs=COSTS, order=order, max_num_batched_tokens=TOKENS)
     by = policy.order if isinstance(policy, ByLoad) else TurnOrder()
     for _ in range(2):
-        found = forecaster.forecast_placement(groups, _window(requests), by)
-        np.testing.assert_allclose(found.finished_s, ran["finished_s"], rtol=1e-9)
-        np.testing.assert_allclose(found.first_token_s, ran["first_token_s"], rtol=1e-9)
+        found_s = forecaster.forecast_placement(groups, _window(requests), by)
+        np.testing.assert_allclose(found_s, ran["finished_s"], rtol=1e-9)
 
 
 def _placed(
@@ -224,9 +229,7 @@ def _placed(
         costs=FlatCosts(blocks=blocks), order=order, max_num_batched_tokens=TOKENS
     )
     window = _window(workload([8, 8], [3, 2], services=2))
-    ends_s: list[float] = forecaster.forecast_placement(
-        groups, window, LoadOrder()
-    ).finished_s.tolist()
+    ends_s: list[float] = forecaster.forecast_placement(groups, window, LoadOrder()).tolist()
     return ends_s
 
 
@@ -300,6 +303,6 @@ def test_bad_windows_are_refused() -> None:
 def test_what_never_fits_is_refused() -> None:
     window = _window(workload([40], [2]))
     with pytest.raises(ValueError, match=r"^m does not fit 1 GPUs$"):
-        _forecaster(blocks=0).forecast(SERVICE, 1, window)
+        _alone_s(_forecaster(blocks=0), window)
     with pytest.raises(ValueError, match=r"^r0 can never be admitted: 2 KV blocks of 16 tokens"):
-        _forecaster(blocks=2).forecast(SERVICE, 1, window)
+        _alone_s(_forecaster(blocks=2), window)

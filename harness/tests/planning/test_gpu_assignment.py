@@ -24,7 +24,7 @@ def a_cluster(*island_sizes: int) -> Cluster:
     for size in island_sizes:
         islands.append(frozenset(GpuId(gpu) for gpu in range(first, first + size)))
         first += size
-    return Cluster(tuple(GpuId(gpu) for gpu in range(first)), tuple(islands), 80 * 2**30)
+    return Cluster(tuple(GpuId(gpu) for gpu in range(first)), tuple(islands))
 
 
 def a_group(service: ServiceId, *gpus: int) -> Group:
@@ -77,7 +77,7 @@ def test_a_group_larger_than_an_island_takes_whole_neighbours() -> None:
 
 
 def test_without_nvlink_neighbours_are_consecutive_gpus() -> None:
-    lonely = Cluster(tuple(GpuId(gpu) for gpu in range(4)), (), 2**30)
+    lonely = Cluster(tuple(GpuId(gpu) for gpu in range(4)), ())
     assert assign([(BIG, 1, 3)], [a_group(TINY, 0)], lonely, load_s) == (a_group(BIG, 0, 1, 2),)
 
 

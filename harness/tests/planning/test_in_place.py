@@ -20,7 +20,7 @@ def _cluster(*islands: int) -> Cluster:
     gpus = tuple(GpuId(at) for at in range(sum(islands)))
     ends = [sum(islands[: at + 1]) for at in range(len(islands))]
     parts = (frozenset(gpus[e - n : e]) for e, n in zip(ends, islands, strict=True))
-    return Cluster(gpus, tuple(parts), 80 * 10**9)
+    return Cluster(gpus, tuple(parts))
 
 
 def _wanted(*groups: str) -> list[ForecastGroup]:

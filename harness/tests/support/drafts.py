@@ -10,6 +10,7 @@ from harness.interface.entities import RequestId
 from harness.interface.filling import continuous_batch
 from harness.interface.views import RequestView
 from harness.tests.support.fakes import CHAT, CODE, FakeGroup, FakeRequest, FakeScene
+from harness.tests.support.ledger_problems import problems
 
 PROMISES = st.one_of(
     st.builds(Reservation, st.integers(0, 80)),
@@ -30,7 +31,7 @@ def scenes(draw: st.DrawFn, *, promises: bool = False) -> FakeGroup:
         generated = 1 if held == context else 0
         service = draw(st.sampled_from(services))
         request = scene.add(context, held, generated=generated, service=service)
-        if scene.view().kv.problems():
+        if problems(scene.view().kv):
             request.kv_tokens = 0
         elif promises:
             request.is_running = draw(st.integers(0, 4)) == 0

@@ -213,7 +213,7 @@ class Everywhere:
 def cluster(gpus: int = 2) -> Cluster:
     """GPUs in NVLink pairs."""
     pairs = tuple(frozenset({GpuId(i), GpuId(i + 1)}) for i in range(0, gpus - 1, 2))
-    return Cluster(tuple(GpuId(i) for i in range(gpus)), pairs, 80 * 10**9)
+    return Cluster(tuple(GpuId(i) for i in range(gpus)), pairs)
 
 
 def workload(

@@ -52,10 +52,9 @@ class LeastServed:
 
     def schedule(self, view: GroupView) -> Decision:
         """The service with work that is furthest behind is next."""
-        kv = view.kv
-        held = sum(kv.held_tokens(s) * kv.services[s].kv_bytes_per_token for s in view.services)
+        requests, services = list(view.requests.values()), view.kv.services
+        held = sum(r.kv_tokens * services[r.facts.service].kv_bytes_per_token for r in requests)
         self.most_bytes = max(self.most_bytes, held)
-        requests = list(view.requests.values())
         requests.sort(key=lambda r: (self.served.get(r.facts.service, 0), r.facts.service))
         draft = Draft(view)
         continuous_batch(draft, requests, victims=requests[::-1])

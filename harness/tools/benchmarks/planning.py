@@ -16,7 +16,7 @@ from harness.config.paths import ROOT
 from harness.config.yaml_files import read_policy, read_yaml
 from harness.interface.decisions import Displaced, PriorityOrder
 from harness.interface.entities import ServiceId
-from harness.interface.load_order import LoadOrder
+from harness.interface.load_order import LoadOrder, TurnOrder
 from harness.planning.estimate import Forecaster
 from harness.planning.forecast import ForecastGroup, GroupForecaster, Window
 from harness.planning.plans import ready_load
@@ -98,8 +98,10 @@ def _sweep_s(order: PriorityOrder, windows: list[Window]) -> float:
 
     def sweep(windows: list[Window]) -> None:
         for degree in DEGREES:
+            services = frozenset({ServiceId(MODEL)})
+            group = ForecastGroup(services=services, tensor_parallel=degree)
             for window in windows:
-                forecaster.forecast(ServiceId(MODEL), degree, window)
+                forecaster.forecast_placement([group], window, TurnOrder())
 
     sweep(windows[-1:])
     return seconds_of(lambda: sweep(windows))

@@ -107,7 +107,7 @@ def reference_host_memory() -> HostMemory:
 def reference_cluster(gpus: int) -> Cluster:
     """GPUs that nothing joins."""
     names = tuple(GpuId(i) for i in range(gpus))
-    return Cluster(names, tuple(frozenset({gpu}) for gpu in names), 80 * 10**9)
+    return Cluster(names, tuple(frozenset({gpu}) for gpu in names))
 
 
 def serve_s(

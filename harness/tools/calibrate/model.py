@@ -19,7 +19,7 @@ def engine(kv_blocks: int | None) -> Vllm:
     """vLLM as it is measured; on a CPU without compiling."""
     is_cpu = not has_gpus()
     return Vllm(
-        cluster=Cluster((GpuId(0),), (), 0),
+        cluster=Cluster((GpuId(0),), ()),
         seed=0,
         models={},
         load_format="dummy",

@@ -16,7 +16,6 @@ from omegaconf import OmegaConf
 from harness.config.build import build
 from harness.config.paths import PROFILES
 from harness.config.yaml_files import read_choice
-from harness.costs.gpu_facts import gpu_facts
 from harness.costs.iteration import expand
 from harness.costs.model import PARTS, ProfileCosts
 from harness.costs.profiles import read_profiles
@@ -159,7 +158,7 @@ def _simulated_s(about: Json, row: Mapping[Any, Any], case: Json, seed: int) -> 
     gpus, size = tuple(GpuId(i) for i in range(row["n_gpu"])), about["nvlink_island"]
     islands = tuple(frozenset(gpus[i : i + size]) for i in range(0, len(gpus), size))
     engine = Simulator(
-        cluster=Cluster(gpus, islands, gpu_facts(hardware["gpu"]).memory_bytes),
+        cluster=Cluster(gpus, islands),
         costs=costs,
         max_num_seqs=MAX_NUM_SEQS,
         max_num_batched_tokens=MAX_NUM_BATCHED_TOKENS,

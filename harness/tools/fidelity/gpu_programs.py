@@ -39,14 +39,14 @@ class Container:
     entries: tuple[Entry, ...]
 
 
-def section(data: bytes, name: str = SECTION) -> tuple[int, int] | None:
-    """First and last byte (exclusive) of a section of an ELF file; None where it has none."""
+def section(data: bytes) -> tuple[int, int] | None:
+    """First and last byte (exclusive) of `SECTION` of an ELF file; None where it has none."""
     (table,) = struct.unpack_from("<Q", data, 0x28)
     size, count, names = struct.unpack_from("<HHH", data, 0x3A)
     (text,) = struct.unpack_from("<Q", data, table + names * size + 0x18)
     for header in range(table, table + count * size, size):
         start = text + struct.unpack_from("<I", data, header)[0]
-        if data[start : data.index(b"\0", start)].decode() == name:
+        if data[start : data.index(b"\0", start)].decode() == SECTION:
             first, length = struct.unpack_from("<QQ", data, header + 0x18)
             return first, first + length
     return None

@@ -47,7 +47,7 @@ class Measuring:
             "keep_loaded": True,
             "loads_first": True,
         }
-        self.engine: Vllm = build(node, offered={"cluster": Cluster((GpuId(0),), (), 0), "seed": 0})
+        self.engine: Vllm = build(node, offered={"cluster": Cluster((GpuId(0),), ()), "seed": 0})
         self._services = workload_of(
             MeasuredSetting(model, "vllm", "offline", 1, None, 1.0)
         ).services

@@ -267,7 +267,7 @@ def simulated(
     costs = costs_of(setting, engine, tables=tables)
     gpus = tuple(GpuId(gpu) for gpu in range(setting.tensor_parallel))
     simulator = Simulator(
-        cluster=Cluster(gpus, (frozenset(gpus),), costs.memory_bytes),
+        cluster=Cluster(gpus, (frozenset(gpus),)),
         costs=costs,
         max_num_seqs=engine.max_num_seqs,
         max_num_batched_tokens=engine.max_num_batched_tokens,

@@ -101,7 +101,7 @@ def simulated(
     Policies believe the `costs`; iterations take the `true` ones, if these are given.
     """
     clockwork = Simulator(
-        cluster=Cluster((GpuId(0),), (), 0),
+        cluster=Cluster((GpuId(0),), ()),
         costs=true or costs,
         max_num_seqs=limits["max_num_seqs"],
         max_num_batched_tokens=limits["max_num_batched_tokens"],

@@ -56,7 +56,7 @@ def _seconds(count: int) -> float:
     gpus = tuple(map(GpuId, range(max(AT_ONCE))))
     words: Any = OmegaConf.to_container(read_choice("engine", "vllm_ray"))
     del words["_target_"]
-    options = VllmOptions(cluster=Cluster(gpus, (), 0), seed=0, **words)
+    options = VllmOptions(cluster=Cluster(gpus, ()), seed=0, **words)
     placed = [Group(GroupId(f"g{gpu}"), frozenset({SERVICE.id}), (gpu,)) for gpu in gpus[:count]]
     groups = [
         RayGroup.start(

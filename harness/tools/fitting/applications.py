@@ -36,8 +36,6 @@ APPLICATIONS = {
     ),
 }
 """By name: which recording, the file it was recorded in, and what the application does."""
-MADE_UP = "LLMR.json"
-"""LLM reasoning: no run of it is recorded, so its file is written by hand."""
 
 
 def application_files(data: Path) -> Iterator[tuple[str, Json]]:

@@ -67,7 +67,7 @@ def erlang_c(max_num_seqs: int, load: float) -> float:
     return blocked / (1 - load * (1 - blocked))
 
 
-def shortest_remaining_response_s(load: float, *, panels: int = 400) -> float:
+def shortest_remaining_response_s(load: float) -> float:
     """Mean response time of M/M/1 under shortest remaining processing time.
 
     Schrage and Miller, The queue M/G/1 with the shortest remaining processing time discipline,
@@ -77,8 +77,9 @@ def shortest_remaining_response_s(load: float, *, panels: int = 400) -> float:
         T(x) = int_0^x dt / (1 - r(t)) + lambda (m(x) + x^2 (1 - F(x))) / (2 (1 - r(x))^2).
 
     Averaged over x, the first integral becomes int (1 - F(t)) / (1 - r(t)) dt. Gauss-Legendre
-    quadrature of eight points on `panels` panels up to 60 mean sizes.
+    quadrature of eight points on each of 400 panels up to 60 mean sizes.
     """
+    panels = 400
     points, weights = np.polynomial.legendre.leggauss(8)
     half = 60.0 / panels / 2
     x = (half * (2 * np.arange(panels)[:, None] + 1 + points)).ravel()
@@ -226,7 +227,7 @@ class Queue:
         load = as_workload(sample)
         costs = _QueueCosts(self.discipline is Discipline.SHARED)
         engine = Simulator(
-            cluster=Cluster((GpuId(0),), (frozenset({GpuId(0)}),), 0),
+            cluster=Cluster((GpuId(0),), (frozenset({GpuId(0)}),)),
             costs=costs,
             max_num_seqs=MAX_REQUESTS,
             max_num_batched_tokens=MAX_REQUESTS,

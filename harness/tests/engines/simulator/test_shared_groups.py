@@ -29,6 +29,7 @@ from harness.interface.policies import Capability, SchedulingPolicy
 from harness.interface.tables import Floats, RequestTable
 from harness.interface.views import ClusterView, GroupView
 from harness.runs.building import window_of
+from harness.tests.support.ledger_problems import problems
 from harness.tests.support.loads import Load, assert_same_times, loads
 from harness.tests.support.serving import (
     Everywhere,
@@ -335,7 +336,7 @@ class Witness:
         for service in view.services:
             free_bytes = kv.capacity_bytes - sum(held)
             assert kv.free_blocks(service) == free_bytes // kv.block_bytes(service) >= 0
-        assert kv.problems() == []
+        assert problems(kv) == []
         return self._policy.schedule(view)
 
 

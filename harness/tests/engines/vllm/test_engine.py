@@ -285,7 +285,7 @@ def test_requests_of_a_killed_process_are_lost(
 def test_a_lost_process_ends_the_run_with_a_sentence_where_it_is_to() -> None:
     run = Mock()
     run.options.on_loss = "fail"
-    died = RayGroup(Mock(), Mock(), Mock(), Mock())
+    died = RayGroup(Mock(), Mock(), Mock())
     with pytest.raises(ValueError, match=r"^m@0 died; 0 of its requests are unanswered$"):
         VllmRun._lost(run, died, GroupLost("m@0 died"))
 

@@ -175,7 +175,7 @@ def test_a_process_that_does_not_answer_is_lost(monkeypatch: pytest.MonkeyPatch)
     """Nobody waits for ever for a process that lives and says nothing."""
     monkeypatch.setattr(ray, "wait", lambda promised, timeout: ([], promised))
     monkeypatch.setattr("harness.engines.vllm.ray.ANSWER_S", 0.05)
-    group = RayGroup(Group(GroupId("g"), frozenset({TINY}), (GpuId(0),)), Mock(), Mock(), Mock())
+    group = RayGroup(Group(GroupId("g"), frozenset({TINY}), (GpuId(0),)), Mock(), Mock())
     group.step()
     time.sleep(0.06)
     with pytest.raises(GroupLost, match=r"the process of g has not answered for 0\.05 s"):
@@ -195,7 +195,7 @@ def test_what_a_process_has_reported_before_its_death_is_answered(
     """A report that was taken and not accounted for yet: one of two is finished."""
     monkeypatch.setattr(RayGroup, "stop", Mock())
     group, lost = a_group("tiny", 0), list[list[RequestId]]()
-    served = RayGroup(group, Mock(), Mock(), Mock())
+    served = RayGroup(group, Mock(), Mock())
     served.unanswered = {RequestId(number): Mock() for number in range(2)}
     served.latest = report = Report((Mock(finished=(RequestId(0),)),), (), {})
     account = Mock()
@@ -210,7 +210,7 @@ def test_a_process_that_dies_while_it_changes_is_replaced(monkeypatch: pytest.Mo
     monkeypatch.setattr(RayGroup, "stop", Mock())
     monkeypatch.setattr(RayGroup, "has_loaded", property(Mock(side_effect=GroupLost("g died"))))
     group, waits = a_group("tiny", 0), Mock(facts=Mock(id=RequestId(0)))
-    died, again = RayGroup(group, Mock(), Mock(), Mock()), Mock(group=group)
+    died, again = RayGroup(group, Mock(), Mock()), Mock(group=group)
     groups = _groups(start=Mock(return_value=again), deployment=Deployment((group,)))
     groups.waiting[group.id], groups.loading[group.id] = [waits], died
     groups.lives.append(Life(group, 0.0))

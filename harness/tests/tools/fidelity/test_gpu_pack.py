@@ -70,7 +70,6 @@ def test_pruning_keeps_the_bytes_of_what_is_kept_and_all_addresses() -> None:
 
 
 def test_a_file_without_gpu_programs_has_no_containers() -> None:
-    assert section(WANTED, ".data") is None
     assert list(containers(shared_object(b""))) == []
 
 

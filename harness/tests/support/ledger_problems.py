@@ -1,0 +1,77 @@
+"""What is wrong with a ledger, added up anew from what its requests hold and were promised."""
+
+from collections import Counter
+from collections.abc import Mapping
+
+from harness.interface.decisions import Reservation
+from harness.interface.entities import RequestId, ServiceId
+from harness.interface.kv_ledger import KvLedger
+from harness.interface.kv_loans import Account
+from harness.interface.prefix_ledger import PrefixLedger
+
+
+def problems(kv: KvLedger) -> list[str]:
+    """Empty when every promise can be kept, and every running sum is the true one."""
+    return _of_prefixes(kv) if isinstance(kv, PrefixLedger) else _of_promises(kv)
+
+
+def _of_promises(kv: KvLedger) -> list[str]:
+    held = {n: kv.blocks(tokens, kv._services[n]) for n, tokens in kv._held.items()}
+    promises = {name: account.promise for name, account in kv._loans.accounts.items()}
+    true = _summed_anew(kv._services, held, promises, kv._block_tokens)
+    taken = (a.committed_blocks * kv.block_bytes(a.service) for a in true.values())
+    found = _of_free_space(kv, sum(taken))
+    for name, account in sorted(true.items()):
+        found += account.broken_rules(name)
+        kept = kv._loans.accounts.get(name, account)
+        if kept != account:
+            found.append(f"r{name} is kept as {kept} but is {account}")
+    return found
+
+
+def _of_prefixes(kv: PrefixLedger) -> list[str]:
+    users = Counter(block for table in kv._tables.values() for block in table)
+    partial = sum(held % kv.block_tokens > 0 for held in kv._held.values())
+    found = _of_free_space(kv, (len(users) + partial) * kv.block_bytes(kv._service_id))
+    wrong = [block for block, count in users.items() if kv._users.get(block) != count]
+    found += [f"block {b} is kept as held {kv._users.get(b)} times" for b in wrong]
+    unused = {block for blocks in kv._blocks.values() for block in blocks} - users.keys()
+    if unused != kv._unused.keys():
+        found.append(f"{len(kv._unused)} blocks are kept as unused but {len(unused)} are")
+    return found
+
+
+def _of_free_space(kv: KvLedger, taken_bytes: int) -> list[str]:
+    free = kv.capacity_bytes - taken_bytes
+    found = [kv._over_capacity(free)] if free < 0 else []
+    if free != kv._free_bytes:
+        found.append(f"free space is kept as {kv._free_bytes} bytes but is {free}")
+    return found
+
+
+def _summed_anew(
+    services: Mapping[RequestId, ServiceId],
+    held_blocks: Mapping[RequestId, int],
+    promises: Mapping[RequestId, Reservation | None],
+    block_tokens: Mapping[ServiceId, int],
+) -> dict[RequestId, Account]:
+    """Accounts of all requests from holdings and promises alone, borrowers before lenders."""
+    true = {}
+    for name, service in services.items():
+        blocks = held_blocks.get(name, 0)
+        true[name] = Account(service, blocks, used_blocks=blocks)
+        true[name].promise_it(promises.get(name), block_tokens[service])
+    for name, account in true.items():
+        if account.lender is not None:
+            true[account.lender].borrowers |= {name}
+    waiting = {name: len(account.borrowers) for name, account in true.items()}
+    ready = [name for name, count in waiting.items() if count == 0]
+    for name in ready:
+        lender = true[name].lender
+        if lender is not None:
+            true[lender].used_blocks += true[name].overflow_blocks
+            true[lender].lent_blocks += true[name].loan_blocks
+            waiting[lender] -= 1
+            if waiting[lender] == 0:
+                ready.append(lender)
+    return true
