@@ -34,8 +34,8 @@ from harness.claims.tables import facts_path, read_csv, read_facts, write_csv, w
 from harness.claims.texts import with_texts
 from harness.config.hydra_words import word
 from harness.config.paths import ROOT
-from harness.report import readme
-from harness.report.paper_page import facts_for_terminal, page_of, table_of
+from harness.report import pages
+from harness.report.paper_page import for_terminal, page_of
 from harness.runs import published
 from harness.runs.basis import cost_basis
 from harness.runs.ending import by_sigterm, terminate
@@ -230,7 +230,7 @@ def conclude(
         publish_page(paper, source, given.results)
     for path in written:
         print(f"wrote {published.shown(path)}")
-    for shown in (*facts_for_terminal(measured), table_of(judged)):
+    for shown in for_terminal(judged, measured):
         Console(width=None if sys.stdout.isatty() else 120).print(shown)
 
 
@@ -256,7 +256,7 @@ def publish() -> int:
     for name in papers():
         if status := main([name, "--publish", "--no-runs"]):
             return status
-    readme.write_pages()
+    pages.write_pages()
     return failed
 
 

@@ -320,9 +320,3 @@ def _probe(run: str) -> Cells:
 
 def _plain(value: object) -> object:
     return "+".join(map(str, value)) if isinstance(value, list) else value
-
-
-def counts(judged: Iterable[Judged]) -> dict[Word, int]:
-    """How many claims have each word."""
-    words = [one.verdict.word for one in judged]
-    return {word: words.count(word) for word in Word}

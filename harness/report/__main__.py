@@ -4,11 +4,11 @@ import argparse
 import sys
 
 from harness.config.paths import ROOT
-from harness.report import html_page, readme
+from harness.report import html_page, pages
 
 argparse.ArgumentParser(prog="python -m harness.report", description=__doc__).parse_args()
 try:
-    readme.write_pages()
+    pages.write_pages()
     html_page.write(ROOT, ROOT / "results" / "report.html")
 except (ValueError, OSError) as error:
     print(f"error: {error}", file=sys.stderr)

@@ -3,28 +3,55 @@
 Per paper: its headline, the verdicts by figure, and of each figure plot, claims and command. Then
 the league, and the newest runs below results/, down to where the time of a request went. What is
 published comes from results/claims, pages, figures and league; where no run is on this machine one
-small example is simulated. The file makes no network request: styles,
-script and plots are embedded.
+small example is simulated. The file makes no network request: styles, script and plots are
+embedded.
 """
 
-import json
-from collections.abc import Sequence
-from math import isnan
+import base64
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from functools import partial
+from io import BytesIO
+from itertools import islice
 from pathlib import Path
 
 import pandas as pd
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from PIL import Image
 
-from harness.claims.paper import load_paper, papers
-from harness.report.html_papers import Page, counts_of, paper_part, picture, plain
-from harness.report.html_runs import FACTS, runs_part
-from harness.report.league import LOADS, summary
-from harness.report.real_vllm import fidelity_headline_part
+from harness.claims.judge import Judged
+from harness.claims.paper import Claim, Paper, load_paper, papers
+from harness.claims.tables import facts_path, read_csv, read_facts
+from harness.claims.texts import CODE, REFERENCE, ours_of
+from harness.config.hydra_words import word
+from harness.report import pages
+from harness.report.league import kinds_of, table_of
+from harness.report.paper_page import frames_of, printed_of, why_of
+from harness.report.render import Frames, plain, render
+from harness.results import scenarios
+from harness.runs.compare import CHOSEN, SEED, scenario_runs
 from harness.runs.figures import header_of
 from harness.runs.published import write as write_file
-from harness.why import PARTS
+from harness.runs.record import Row, config_of, read_rows
+from harness.runs.table import basis
+from harness.why import PARTS, parts
 
-TEMPLATES = Path(__file__).parent / "page"
+COLOURS = 64
+"""Of a plot in the file: lines and letters need no more."""
+WIDEST = 1600
+"""Pixels; wider plots are made smaller."""
+RUNS, OF_SCENARIO, REQUESTS = 12, 3, 100
+"""Runs, at most so many of a scenario, and of each the slowest requests."""
+EXAMPLE = "example"
+AUTHORS = "the authors' program"
+RATE = "workload.arrivals.rate_per_s"
+SHOWN = (
+    *("requests", "jct_s_mean", "jct_s_p99", "ttft_s_mean", "ttft_s_p99", "tpot_s_mean"),
+    *("act_s_mean", "slo_attainment", "goodput_per_s", "gpu_idle_s"),
+)
+"""Figures of a run."""
+FACTS = ("arrival_s", "prompt_tokens", "output_tokens", "preemptions")
+"""What is said of a request beside its parts."""
 
 
 def write(root: Path, place: Path) -> Path:
@@ -33,47 +60,100 @@ def write(root: Path, place: Path) -> Path:
     ValueError where a paper's page and its claims do not go together: one is older.
     """
     every = [paper_part(root, load_paper(name)) for name in papers()]
-    page = {
-        "papers": every,
-        "counts": counts_of(
-            [row for paper in every for figure in paper["figures"] for row in figure["rows"]]
-        ),
-        "fidelity": plain(fidelity_headline_part(root)),
-        "league": league_part(root),
-        "runs": runs_part(root),
-    }
-    write_file(place, rendered(page))
+    fidelity = plain(pages.part_of("fidelity-headline", root))
+    write_file(place, rendered(root, every, fidelity, league_part(root), runs_part(root)))
     return place
 
 
-def rendered(page: Page) -> str:
+def rendered(
+    root: Path,
+    every: Sequence[Frames],
+    fidelity: str,
+    league: Frames | None,
+    runs: Sequence[Frames],
+) -> str:
     """The file's text. Every value is escaped; those for the script cannot end its element."""
-    environment = Environment(
-        loader=FileSystemLoader(TEMPLATES),
-        autoescape=True,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        undefined=StrictUndefined,
-    )
-    environment.filters["data"] = as_data
-    style, script = ((TEMPLATES / name).read_text("utf-8") for name in ("page.css", "page.js"))
     data = {
-        "runs": page["runs"],
+        "runs": runs,
         "parts": [name.removesuffix("_s") for name in PARTS],
         "facts": FACTS,
-        "claims": {paper["name"]: paper["claims"] for paper in page["papers"]},
+        "claims": {
+            one["paper"].name: {row["id"]: row["more"] for row in one["rows"]} for one in every
+        },
     }
-    template = environment.get_template("page.html.j2")
-    return template.render(**page, data=data, style=style, script=script)
+    frames = {"papers": every, "fidelity": fidelity, "league": league, "runs": runs, "data": data}
+    return render("report.html.j2", **frames, picture=partial(picture, root))
 
 
-def as_data(value: object) -> str:
-    """JSON for a script element, of which no text can end the element."""
-    return json.dumps(value, allow_nan=False).replace("<", "\\u003c")
+def paper_part(root: Path, paper: Paper) -> Frames:
+    """What the report says of a paper; without published verdicts it has no rows.
+
+    ValueError where the verdicts and the claims do not go together: one is older.
+    """
+    page, claims = root / "results" / "pages" / f"{paper.name}.md", root / "results" / "claims"
+    verdicts = claims / f"{paper.name}.csv"
+    if not (page.is_file() and verdicts.is_file()):
+        return {"paper": paper, "rows": []}
+    facts = read_facts(facts_path(claims, paper.name), paper)
+    frames = frames_of(paper, read_csv(verdicts, paper), facts)
+    said, counts = pages.headline(page)
+    lead, _, rest = said.removeprefix("**").partition("**")
+    return frames | {
+        "lead": lead,
+        "rest": rest.strip(),
+        "basis": plain(counts).partition(". ")[2],
+        "rows": [*map(_row, frames["judged"].values())],
+    }
 
 
-def league_part(root: Path) -> Page | None:
-    """The league as tables, of several loads together and of each; None where none was run.
+def _row(one: Judged) -> Frames:
+    """A claim, with its quotation and every other setting for the script."""
+    claim, ours = one.claim, ours_of(one.verdict, one.claim.unit)
+    settings = [
+        [AUTHORS if name == CODE else name, it.short, it.after.strip(), found.word, found.reason]
+        for name, found in one.verdicts.items()
+        if name != REFERENCE and (it := ours_of(found, claim.unit))
+    ]
+    return {
+        "id": claim.id,
+        "figure": claim.figure,
+        "claim": label_of(claim),
+        "paper": printed_of(one).text,
+        "ours": ours.short,
+        "interval": ours.after.strip(),
+        "word": one.verdict.word.value,
+        "why": why_of([one]),
+        "more": {"quote": f"{claim.where}: {claim.quote}", "settings": settings},
+    }
+
+
+def label_of(claim: Claim) -> str:
+    """The words of a claim alone: its group, then what distinguishes it there."""
+    group, says = claim.group.partition(" (")[0].split(), claim.says.split()
+    if {word.strip(",:") for word in group} <= {word.strip(",:") for word in says}:
+        return claim.says
+    same = [one.strip(",") == other.strip(",") for one, other in zip(group, says, strict=False)]
+    start = same.index(False) if False in same else len(same)
+    return f"{' '.join(group)}: {' '.join(says[start:] or says)}"
+
+
+def picture(root: Path, name: str) -> Frames | None:
+    """A published plot with its size, as a data address; None where there is none."""
+    path = root / "results" / "figures" / f"{name}.png"
+    if not path.is_file():
+        return None
+    small = BytesIO()
+    with Image.open(path) as whole:
+        image = whole.convert("RGB")
+        image.thumbnail((WIDEST, WIDEST * 4))
+        image.quantize(COLOURS, dither=Image.Dither.NONE).save(small, "PNG", optimize=True)
+        width, height = image.size
+    source = f"data:image/png;base64,{base64.b64encode(small.getvalue()).decode()}"
+    return {"source": source, "width": width, "height": height}
+
+
+def league_part(root: Path) -> Frames | None:
+    """The league as frames, of several loads together and of each; None where none was run.
 
     A published league comes before one of this machine.
     """
@@ -84,34 +164,97 @@ def league_part(root: Path) -> Page | None:
     rows = pd.read_csv(found / "league" / "league.csv")
     about = found / "pages" / "league.md"
     said = about.read_text(encoding="utf-8").split("\n\n")[1:3] if about.is_file() else []
-    there = [name for name in LOADS if (rows["load"] == name).any()]
-    kinds: dict[tuple[str, ...], list[str]] = {}
-    for name in there:
-        kinds.setdefault(tuple(LOADS[name].judged), []).append(name)
-    choices = [
-        (f"all of {', '.join(names)}", names, judged)
-        for judged, names in kinds.items()
-        if len(names) > 1
-    ]
-    choices += [(name, [name], judged) for judged, names in kinds.items() for name in names]
-    return {
-        "said": [plain(part) for part in said],
-        "tables": [_league_table(rows, *choice) for choice in choices],
-        "picture": picture(root, "league"),
-    }
+    kinds = kinds_of(rows)
+    tables = {f"all of {', '.join(it)}": (it, kind) for kind, it in kinds.items() if len(it) > 1}
+    tables |= {name: ([name], kind) for kind, names in kinds.items() for name in names}
+    return {"said": said, "tables": {it: table_of(rows, *of) for it, of in tables.items()}}
 
 
-def _league_table(
-    rows: pd.DataFrame, title: str, names: Sequence[str], judged: Sequence[str]
-) -> Page:
-    """Policies by median regret; a value is a share, None where nothing was judged."""
-    own = rows[rows["load"].isin(names) & rows["figure"].isin(judged)]
-    shown = summary(own, judged)
+def runs_part(root: Path) -> list[Frames]:
+    """The newest whole runs below results/; an example is simulated where none is.
+
+    ValueError where the example fails.
+    """
+    results = root / "results"
+    folders = [*islice(newest(results), RUNS)]
+    if not folders:
+        simulate_example(results)
+        folders = [*newest(results)]
+    found = []
+    for folder in folders:
+        try:
+            found.append(run_of(folder))
+        except KeyError as missing:
+            print(f"{folder} is left out: it has no {missing}", file=sys.stderr)
+    return found
+
+
+def newest(results: Path) -> Iterator[Path]:
+    """Folders of whole runs, the newest first, of a scenario each of another policy or engine."""
+    runs = [run for folder in scenarios(results, []) for run in scenario_runs(folder)]
+    whole = [path for run in runs if (path := run / "summary.json").is_file()]
+    kinds: dict[Path, set[tuple[object, ...]]] = {}
+    for path in sorted(whole, key=lambda it: it.stat().st_mtime, reverse=True):
+        seen = kinds.setdefault(path.parents[1], set())
+        if len(seen) < OF_SCENARIO:
+            chosen = config_of(path.parent).get("chosen") or {}
+            kind = tuple(chosen.get(key) for key in ("engine", "system", "policy"))
+            if kind not in seen:
+                yield path.parent
+            seen.add(kind)
+
+
+def simulate_example(results: Path) -> None:
+    """Run a few chats on the simulator: seconds. ValueError where that fails."""
+    script = Path(__file__).parents[1] / "run.py"
+    kept = [f"name={EXAMPLE}", word("results", str(results))]
+    words = [*kept, "workload.requests=60", "tracking=none"]
+    command = [sys.executable, str(script), *words, "workers=1"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode:
+        last = done.stderr.strip().splitlines()[-1:] or ["no message"]
+        raise ValueError(f"{' '.join(command)} failed: {last[0]}")
+
+
+def run_of(folder: Path) -> Frames:
+    """A run: what it was, its figures, and the slowest of its finished requests.
+
+    A request is its number, `FACTS`, the number of its service, and its `PARTS` in seconds.
+    """
+    row = read_rows(folder.parent, only={folder.name})[folder.name]
+    requests = pd.read_parquet(folder / "requests.parquet").set_index("request", drop=False)
+    every = parts(requests)
+    services = requests.loc[every.index, "service"].astype(str)
+    medians = every.groupby(services).median()
+    shown = requests.loc[every.sum(axis=1).nlargest(REQUESTS).index, list(FACTS)]
+    shown = shown.astype(float).round(3)
+    shown["service"] = medians.index.get_indexer(services.loc[shown.index].to_numpy())
     return {
-        "title": title,
-        "columns": [header_of(str(name)) for name in shown],
-        "rows": [
-            (str(policy), *(None if isnan(value) else float(value) for value in values))
-            for policy, *values in shown.itertuples(name=None)
+        "name": f"{folder.parent.name}/{folder.name}",
+        "setting": _setting(row),
+        "engine": basis(pd.DataFrame([row])),
+        "started": str(row["started"])[:19].replace("T", " "),
+        "config": (folder / "config.yaml").read_text(encoding="utf-8"),
+        "figures": [
+            [header_of(name), value]
+            for name in SHOWN
+            if isinstance(value := row.get(name), int | float)
         ],
+        "count": len(every),
+        "services": list(medians.index),
+        "medians": medians[list(PARTS)].round(4).to_numpy().tolist(),
+        "requests": [*map(list, shown.join(every[list(PARTS)].round(4)).itertuples(name=None))],
     }
+
+
+def _setting(row: Row) -> str:
+    """The engine of a run, what it was composed of, its rate where it has one, and its seed."""
+    said = [f"{row['engine']}:"]
+    for name, value in row.items():
+        key = name.removeprefix(CHOSEN)
+        is_said = name.startswith(CHOSEN) and key not in ("scenario", "engine")
+        if is_said and value not in (None, "None", "none"):
+            said.append(f"{key}={value}")
+    if isinstance(rate := row.get(f"config.{RATE}"), float | int):
+        said.append(f"{RATE}={rate:.4g}")
+    return " ".join([*said, f"seed={row.get(SEED)}"])

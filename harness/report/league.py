@@ -23,7 +23,7 @@ from harness import api
 from harness.config.hydra_words import word
 from harness.config.paths import PROFILES, ROOT
 from harness.costs.model_facts import model_facts
-from harness.report.markdown import table
+from harness.report.render import render
 from harness.runs.figures import header_of
 from harness.runs.published import RESULTS
 from harness.runs.stats import paired_ratio
@@ -207,31 +207,36 @@ def _is_better(one: "pd.Series[float]", other: "pd.Series[float]", sign: float) 
 
 def page(found: pd.DataFrame, about: str) -> str:
     """The tables of a league as a page: loads of requests, and of applications."""
-    shares = ", ".join(f"{share:g}" for share in SHARES)
-    parts = [
-        "# League: schedulers of one engine at equal limits",
-        f"{about[0].upper()}{about[1:]}.",
-        f"Llama-3.1-8B, context of {CONTEXT_TOKENS:,} tokens, one H100, at {shares} of what "
-        f"{REFERENCE} can serve of each load, with the KV of the GPU, and at {SHORT_AT:g} with KV "
-        f"for {SHORT_REQUESTS} requests; {len(SEEDS)} seeds. Regret: how much worse than the best "
-        "policy there, the median over loads. First in: the share of loads and figures in which no "
-        "policy is better beyond noise. Orders by length were given true lengths, so that the best "
-        "of them is an oracle. Prompts of mooncake begin alike: their KV is used again, but for "
-        "policies that promise or swap KV. Requests are of one client: policies that are fair "
-        "between clients order them as their bases do; clients of applications are their kinds.",
-        "![Regret by load and policy](../figures/league.png)",
-    ]
-    for judged, what in (
-        (OF_REQUESTS, f"{REQUESTS} requests"),
-        (OF_APPLICATIONS, f"{APPLICATIONS} applications"),
-    ):
-        names = [name for name in LOADS if LOADS[name].judged is judged]
-        rows = found[found["load"].isin(names) & found["figure"].isin(judged)]
-        if len(rows):
-            there = [name for name in names if (rows["load"] == name).any()]
-            parts.append(f"{what[0].upper()}{what[1:]} of {', '.join(there)}:")
-            parts.append(_table(rows, judged))
-    return "\n\n".join(parts) + "\n"
+    counts = {OF_REQUESTS: f"{REQUESTS} requests", OF_APPLICATIONS: f"{APPLICATIONS} applications"}
+    frames = {
+        "about": about,
+        "context_tokens": CONTEXT_TOKENS,
+        "shares": SHARES,
+        "short_at": SHORT_AT,
+        "short_requests": SHORT_REQUESTS,
+        "seeds": len(SEEDS),
+        "reference": REFERENCE,
+        "tables": {
+            f"{counts[judged]} of {', '.join(names)}": table_of(found, names, judged)
+            for judged, names in kinds_of(found).items()
+        },
+    }
+    return render("league.md.j2", **frames) + "\n"
+
+
+def kinds_of(found: pd.DataFrame) -> dict[tuple[str, ...], list[str]]:
+    """Loads of a league, together where the same figures are ranked of them."""
+    kinds: dict[tuple[str, ...], list[str]] = {}
+    for name in LOADS:
+        if (found["load"] == name).any():
+            kinds.setdefault(tuple(LOADS[name].judged), []).append(name)
+    return kinds
+
+
+def table_of(found: pd.DataFrame, names: Sequence[str], judged: Sequence[str]) -> pd.DataFrame:
+    """The summary of these loads, with figures under the names that tables have."""
+    rows = found[found["load"].isin(names) & found["figure"].isin(judged)]
+    return summary(rows, judged).rename(columns=header_of)
 
 
 def summary(rows: pd.DataFrame, judged: Sequence[str]) -> pd.DataFrame:
@@ -244,21 +249,6 @@ def summary(rows: pd.DataFrame, judged: Sequence[str]) -> pd.DataFrame:
     found = pd.DataFrame({"median regret": policies["regret"].median()})
     found["first in"] = rows.assign(first=rows["rank"] == 1).groupby("policy")["first"].mean()
     return found.join(each.reindex(columns=list(judged))).sort_values("median regret")
-
-
-def _table(rows: pd.DataFrame, judged: Sequence[str]) -> str:
-    """The summary as Markdown."""
-    found = summary(rows, judged)
-    lines = [
-        (policy, f"{regret:+.0%}", f"{first:.0%}", *(_percent(value) for value in each))
-        for policy, regret, first, *each in found.itertuples(name=None)
-    ]
-    names = [header_of(str(name)) for name in found]
-    return table(("policy", *names), lines)
-
-
-def _percent(value: float) -> str:
-    return "-" if np.isnan(value) else f"{value:+.0%}"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -1,42 +1,48 @@
-"""A paper's page, `results/pages/<paper>.md`, and its tables of claims and facts for a terminal.
+"""A paper's claims and facts as frames: of its page, of the report and of a terminal.
 
 Claims of one group share a row: numbers and words are joined by " / ", and one stands for all where
 all agree.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from math import isnan
 from pathlib import Path
+from typing import TypeVar
 
+import pandas as pd
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
-from harness.claims.judge import Judged, JudgedFact, counts
-from harness.claims.paper import Fact, Paper
+from harness.claims.judge import Judged, JudgedFact
+from harness.claims.paper import Paper
 from harness.claims.texts import NONE, NOT_RUN, Shown, filled, joined, ours_of, printed, with_texts
 from harness.claims.verdicts import LOST_WITH, Verdict, Word, agrees
 from harness.config.paths import ROOT
-from harness.report.markdown import read_json, table
-from harness.report.measured import fidelity_run_text
+from harness.report.pages import measured_run
+from harness.report.render import Frames, render
 
 REASON_WORDS = 20
-MOST_INTERVALS = 3
-"""Claims of a row with intervals; those of longer rows are in the CSV."""
-PLURALS = {Word.HOLDS: "hold", Word.FAILS: "fail"}
-LEGEND = (
-    "Ours is *simulated* at the reference setting, with the 95% interval over seeds; of a range, "
-    "the least and the most over its settings. In brackets: variations on the same side as the "
-    "reference (*fails*, or *holds* and *partly*) in all claims of a row, of those not too noisy. "
-    "[What the words mean](verdicts.md); every number is in [{name}.csv](../claims/{name}.csv)."
-)
-BESIDE_ARE = "Not printed, for the texts below:"
-FACTS_ARE = (
-    "What the paper states of its own runs, at the reference setting: kept within 25% of the "
-    "printed value, or within the printed bound."
-)
+INTERVALS, TERMINAL_INTERVALS = 3, 1
+"""Claims of a row with intervals, on a page and on a terminal; longer rows have numbers alone."""
 KEPT = {True: "kept", False: "not kept", None: NONE}
+PROGRAM = "authors' program"
+FACTS, BESIDE, LOADS = "facts", "beside", "loads"
+FACT_COLUMNS = {
+    FACTS: ("fact", "where", "printed", "ours", PROGRAM, "kept"),
+    BESIDE: ("figure", "ours", PROGRAM),
+    LOADS: ("figure and setting", "load", PROGRAM, "note"),
+}
+"""Of facts with a printed number, of what is measured beside them for texts, and of loads."""
+MAY_LACK = {PROGRAM, "note"}
+"""Columns that are left out where no row has anything."""
+CLAIM_COLUMNS = ("claim", "paper", "ours", PROGRAM, "verdict", "variations", "why")
+WIDTHS = {"claim": 36, "paper": 16, "ours": 24, "verdict": 14, "why": None}
+"""Columns of a terminal, and how wide they may be of its 120."""
+
+T = TypeVar("T", Judged, JudgedFact)
 
 
 def page_of(
@@ -51,140 +57,109 @@ def page_of(
 
     Figures are shown whose picture is in results/figures; the forest plot always.
     """
-    name = paper.name
+    paths = (results / "fidelity_runs" / f"{name}.json" for name in paper.measured)
+    frames = frames_of(paper, judged, facts) | {
+        "basis": basis.rstrip("."),
+        "drawn": {path.stem for path in (results / "figures").glob(f"{paper.name}_*.png")},
+        "measured": [measured_run(path) for path in paths if path.is_file()],
+    }
+    return render("paper.md.j2", **frames) + "\n"
+
+
+def frames_of(paper: Paper, judged: Sequence[Judged], facts: Sequence[JudgedFact]) -> Frames:
+    """What page and report show alike; `fill` puts the numbers into a text of the paper."""
     judged, facts = with_texts(paper, judged, facts)
     by_id = {one.claim.id: one for one in judged}
-    said = [*paper.headline(by_id).strip().splitlines(), ""]
-    said.append(f"**{counts_text(counts(judged))}.** {basis.rstrip('.')}.")
-    fill = partial(filled, paper=paper, judged=by_id, facts=facts)
-    parts = [
-        f"# {paper.title}",
-        f"{paper.citation.rstrip('.')}. [All pages](../../README.md)",
-        "\n".join(f"> {line}".rstrip() for line in said),
-        *_section("Facts kept", _facts(facts)),
-        *_section("Load over capacity", paper.load_is.strip(), _markdown(load_table(facts))),
-        f"![Share of the claimed effect, claim by claim](../figures/{name}_forest.png)",
-        LEGEND.format(name=name),
-        _table(judged),
-        *_section("Why it fails here", *_paragraphs(paper.causes, fill)),
-        *_section("Positive control", *_paragraphs(paper.controls, fill)),
-        *_section("Figures", *_figures(paper, results)),
-        *_section("Real vLLM", *_measured(paper, results)),
-        *_section("Chosen by us", "\n".join(f"* {one}" for one in paper.chosen)),
-        *_section("The authors' own program", paper.program.strip()),
-    ]
-    return "\n\n".join(parts) + "\n"
+    return {
+        "paper": paper,
+        "judged": by_id,
+        "claims": claim_frame(judged, INTERVALS),
+        **fact_frames(facts),
+        "fill": partial(filled, paper=paper, judged=by_id, facts=facts),
+    }
 
 
-def _section(title: str, *parts: str) -> list[str]:
-    """A title and what is below it; nothing where its last part is empty."""
-    return [f"## {title}", *filter(None, parts)] if parts and parts[-1] else []
+def claim_frame(judged: Sequence[Judged], intervals: int) -> pd.DataFrame:
+    """A row per group of claims; rows of up to `intervals` claims have theirs."""
+    rows = _grouped(judged, lambda one: one.claim.group or one.claim.id)
+    return _frame([_claim_row(row, is_short=len(row) > intervals) for row in rows], CLAIM_COLUMNS)
 
 
-def _paragraphs(texts: Mapping[str, str], fill: Callable[[str], str]) -> list[str]:
-    return [f"**{title}.** {fill(text).strip()}" for title, text in texts.items()]
+def _claim_row(row: Sequence[Judged], *, is_short: bool) -> dict[str, str]:
+    ours = [ours_of(one.verdict, one.claim.unit) for one in row]
+    return {
+        "claim": _claim_words(row),
+        "paper": _paper(row),
+        "ours": joined(ours, short=is_short),
+        PROGRAM: _code(row),
+        "verdict": _together(one.verdict.word.value for one in row),
+        "variations": _agreement(row),
+        "why": why_of(row),
+    }
 
 
-def _figures(paper: Paper, results: Path) -> list[str]:
-    named = ((one, f"{paper.name}_{one.name}.png") for one in paper.figures)
-    return [
-        f"**{one.name}**: {one.shows}\n\n![{one.name}](../figures/{file})"
-        for one, file in named
-        if (results / "figures" / file).is_file()
-    ]
-
-
-def _measured(paper: Paper, results: Path) -> list[str]:
-    """The same comparison on real engines, where it was run."""
-    paths = (results / "fidelity_runs" / f"{name}.json" for name in paper.measured)
-    return [
-        fidelity_run_text(path.stem, read_json(path), brief=True)
-        for path in paths
-        if path.is_file()
-    ]
-
-
-OVERLOADED = ", overloaded"
-"""Behind loads above 1."""
-OVERLOADED_IN_PART = ", overloaded above 1"
-
-Lines = tuple[list[str], list[list[str]]]
-"""Header and lines of a table; without lines it is left out."""
-
-
-def _markdown(lines: Lines) -> str:
-    return table(*lines) if lines[1] else ""
-
-
-def _facts(facts: Sequence[JudgedFact]) -> str:
-    """The table of facts with a printed number, and that of what is measured beside them."""
-    tables = ((FACTS_ARE, fact_table(facts)), (BESIDE_ARE, beside_table(facts)))
-    return "\n\n".join(f"{words}\n\n{_markdown(one)}" for words, one in tables if one[1])
-
-
-def _is_printed(fact: Fact) -> bool:
-    return bool(fact.printed) or not isnan(fact.paper)
-
-
-def fact_table(facts: Sequence[JudgedFact]) -> Lines:
-    """Fact, where, printed, ours, the authors' program where it was run, and whether it is kept."""
-    own = [one for one in facts if not one.is_load and _is_printed(one.fact)]
-    has_code = any(one.code for one in own)
-    header = ["fact", "where", "printed", "ours", *["authors' program"] * has_code, "kept"]
-    lines = []
-    for row in _fact_rows(own):
-        each = [printed(one.fact.paper, one.fact.printed, one.fact.unit) for one in row]
-        texts = [_fact_words(row), row[0].fact.where, joined(each), _values(row)]
-        lines.append([*texts, *[_codes(row)] * has_code, _together([_kept(one) for one in row])])
-    return header, lines
-
-
-def beside_table(facts: Sequence[JudgedFact]) -> Lines:
-    """What texts need and no paper prints: figure, ours, the authors' program where it was run."""
-    own = [one for one in facts if not one.is_load and not _is_printed(one.fact)]
-    has_code = any(one.code for one in own)
-    lines = [[_fact_words(row), _values(row), *[_codes(row)] * has_code] for row in _fact_rows(own)]
-    return ["figure", "ours", *["authors' program"] * has_code], lines
-
-
-def load_table(facts: Sequence[JudgedFact]) -> Lines:
-    """Figure and setting, offered load over capacity, that of the authors' program, remarks."""
-    own = [one for one in facts if one.is_load]
-    has_code, has_notes = (
-        any(of) for of in ([it.code for it in own], [it.fact.note for it in own])
-    )
-    header = ["figure and setting", "load"]
-    header += [*["authors' program"] * has_code, *["note"] * has_notes]
-    lines = [
-        [
-            *(_fact_words(row), _overloaded(_values(row), [one.ours for one in row])),
-            *[_overloaded(_codes(row), [one.code for one in row])] * has_code,
-            *[_together([one.fact.note for one in row])] * has_notes,
-        ]
-        for row in _fact_rows(own)
-    ]
-    return header, lines
-
-
-def _fact_rows(facts: Sequence[JudgedFact]) -> list[list[JudgedFact]]:
-    """Facts of one group together, where its first stands."""
-    rows: dict[str, list[JudgedFact]] = {}
+def fact_frames(facts: Sequence[JudgedFact]) -> dict[str, pd.DataFrame]:
+    """By `FACTS`, `BESIDE` and `LOADS`: a row per group of facts."""
+    own: dict[str, list[JudgedFact]] = {kind: [] for kind in FACT_COLUMNS}
     for one in facts:
-        rows.setdefault(one.fact.group or one.fact.says, []).append(one)
+        is_printed = bool(one.fact.printed) or not isnan(one.fact.paper)
+        own[LOADS if one.is_load else FACTS if is_printed else BESIDE].append(one)
+    found = {}
+    for kind, columns in FACT_COLUMNS.items():
+        rows = _grouped(own[kind], lambda one: one.fact.group or one.fact.says)
+        found[kind] = _frame([*map(_fact_row, rows)], columns)
+    return found
+
+
+def for_terminal(judged: Sequence[Judged], facts: Sequence[JudgedFact]) -> list[Table]:
+    """Facts, loads and claims for a terminal of 120 columns; no table where there are no facts."""
+    claims = claim_frame(judged, TERMINAL_INTERVALS)[list(WIDTHS)]
+    found = [*(frame for frame in fact_frames(facts).values() if len(frame)), claims]
+    shown = [Table(box=SIMPLE_HEAD, pad_edge=False) for _ in found]
+    for frame, table in zip(found, shown, strict=True):
+        for name in map(str, frame):
+            most = WIDTHS[name] if frame is claims else None
+            table.add_column(name, max_width=most, overflow="fold")
+        for line in frame.itertuples(index=False, name=None):
+            table.add_row(*line)
+    return shown
+
+
+def _frame(rows: Sequence[Mapping[str, str]], columns: Iterable[str]) -> pd.DataFrame:
+    frame = pd.DataFrame(rows, columns=list(columns), dtype=str)
+    empty = [name for name in frame if name in MAY_LACK and set(frame[name]) <= {"", NONE}]
+    return frame.drop(columns=empty)
+
+
+def _grouped(items: Iterable[T], key: Callable[[T], str]) -> list[list[T]]:
+    """Those of one key together, where the first stands."""
+    rows: dict[str, list[T]] = {}
+    for one in items:
+        rows.setdefault(key(one), []).append(one)
     return list(rows.values())
 
 
-def _fact_words(row: Sequence[JudgedFact]) -> str:
-    return row[0].fact.group or row[0].fact.says
+def _fact_row(row: Sequence[JudgedFact]) -> dict[str, str]:
+    """What any of `FACT_COLUMNS` has; intervals of a group are in its CSV."""
+    fact = row[0].fact
+    ours = joined([ours_of(one.ours, one.fact.unit) for one in row], short=len(row) > 1)
+    code = _together(map(_code_value, row))
+    words = dict.fromkeys(("fact", "figure", "figure and setting"), fact.group or fact.says)
+    return words | {
+        "where": fact.where,
+        "printed": joined([printed(it.fact.paper, it.fact.printed, it.fact.unit) for it in row]),
+        "ours": ours,
+        "load": ours + _overloaded([one.ours for one in row]),
+        PROGRAM: code + _overloaded([one.code for one in row]) * row[0].is_load,
+        "kept": _together(map(_kept, row)),
+        "note": _together(one.fact.note for one in row),
+    }
 
 
-def _values(row: Sequence[JudgedFact]) -> str:
-    """Of a group without intervals, which its CSV has."""
-    return joined([ours_of(one.ours, one.fact.unit) for one in row], short=len(row) > 1)
-
-
-def _codes(row: Sequence[JudgedFact]) -> str:
-    return _together([_code_value(one) for one in row])
+def _overloaded(loads: Sequence[Verdict | None]) -> str:
+    """A remark where some loads are above 1."""
+    above = [one is not None and one.ours > 1.0 for one in loads]
+    return (", overloaded" if all(above) else ", overloaded above 1") * any(above)
 
 
 def _code_value(one: JudgedFact) -> str:
@@ -198,74 +173,17 @@ def _kept(one: JudgedFact) -> str:
     return KEPT[one.kept] + (f": {one.fact.note}" if one.fact.note and not one.kept else "")
 
 
-def _together(texts: Sequence[str]) -> str:
+def _together(texts: Iterable[str]) -> str:
     """Texts of a row, once where all agree."""
-    return texts[0] if len(set(texts)) == 1 else " / ".join(texts)
+    return joined([Shown(text) for text in texts])
 
 
-def _overloaded(text: str, loads: Sequence[Verdict | None]) -> str:
-    """A row of loads, with a remark where some are above 1."""
-    above = [one is not None and one.ours > 1.0 for one in loads]
-    return text + (OVERLOADED if all(above) else OVERLOADED_IN_PART) * any(above)
-
-
-def table_of(judged: Sequence[Judged]) -> Table:
-    """The claims for a terminal of 120 columns; numbers of a group without intervals."""
-    shown = Table(box=SIMPLE_HEAD, pad_edge=False)
-    for header, most in (("claim", 36), ("paper", 16), ("ours", 24), ("verdict", 14)):
-        shown.add_column(header, max_width=most, overflow="fold")
-    shown.add_column("why", overflow="fold")
-    for row in rows_of(judged):
-        ours = joined(_ours(row), short=len(row) > 1)
-        shown.add_row(words_of(row), _paper(row), ours, _words(row), why_of(row))
-    return shown
-
-
-def facts_for_terminal(facts: Sequence[JudgedFact]) -> list[Table]:
-    """Facts and loads for a terminal; no table where there are none."""
-    found = []
-    for header, lines in (fact_table(facts), beside_table(facts), load_table(facts)):
-        shown = Table(*header, box=SIMPLE_HEAD, pad_edge=False)
-        for line in lines:
-            shown.add_row(*line)
-        found += [shown] * bool(lines)
-    return found
-
-
-def _table(judged: Sequence[Judged]) -> str:
-    rows = rows_of(judged)
-    code = [_code(row) for row in rows]
-    header = ["claim", "paper", "ours", *["authors' program"] * any(code), "verdict", "why"]
-    cells = [
-        [
-            *(words_of(row), _paper(row), joined(_ours(row), short=len(row) > MOST_INTERVALS)),
-            *[beside] * any(code),
-            *(_words(row) + _agreement(row), why_of(row)),
-        ]
-        for row, beside in zip(rows, code, strict=True)
-    ]
-    return table(header, cells)
-
-
-def rows_of(judged: Sequence[Judged]) -> list[list[Judged]]:
-    """Claims of one group together, where its first stands."""
-    rows: dict[str, list[Judged]] = {}
-    for one in judged:
-        rows.setdefault(one.claim.group or one.claim.id, []).append(one)
-    return list(rows.values())
-
-
-def words_of(row: Sequence[Judged]) -> str:
+def _claim_words(row: Sequence[Judged]) -> str:
     """What a row claims; a group that does not name its claims in brackets is followed by them."""
     group, says = row[0].claim.group, " / ".join(one.claim.says for one in row)
     if not group:
         return says
     return group if group.endswith(")") else f"{group} ({says})"
-
-
-def counts_text(found: Mapping[Word, int]) -> str:
-    """Such as "18 hold, 16 partly, 0 fail, 10 untested"."""
-    return ", ".join(f"{found.get(word, 0)} {PLURALS.get(word, word)}" for word in Word)
 
 
 def printed_of(one: Judged) -> Shown:
@@ -283,36 +201,23 @@ def _paper(row: Sequence[Judged]) -> str:
     return joined([replace(one, after="") for one in found]) + shared.pop()
 
 
-def _ours(row: Sequence[Judged]) -> list[Shown]:
-    return [ours_of(one.verdict, one.claim.unit) for one in row]
-
-
-def _words(row: Sequence[Judged]) -> str:
-    return joined([Shown(one.verdict.word.value) for one in row])
-
-
 def _agreement(row: Sequence[Judged]) -> str:
     """Such as " (3 of 6 variations agree, 1 too noisy)"; one agrees with all claims of the row."""
-    tested = [one for one in row if one.verdict.word is not Word.UNTESTED]
     told: dict[str, list[bool]] = {}
-    for one in tested:
-        for name, variation in one.variations.items():
+    for one in row:
+        for name, variation in one.variations.items() if one.verdict.word != Word.UNTESTED else ():
             same = agrees(one.verdict, variation)
             told.setdefault(name, []).extend([] if same is None else [same])
     agree = [all(each) for each in told.values() if each]
-    noisy = len(told) - len(agree)
-    count, same_side = len(agree), sum(agree)
+    count, same_side, noisy = len(agree), sum(agree), len(told) - len(agree)
     parts = []
     if count:
         verb = "agrees" if 1 in (same_side, count) else "agree"
-        parts.append(f"{same_side} of {_variations(count)} {verb}")
+        parts.append(f"{same_side} of {count} variation{'s' * (count != 1)} {verb}")
     if noisy:
-        parts.append(f"{noisy if count else _variations(noisy)} too noisy")
+        variations = "" if count else f" variation{'s' * (noisy != 1)}"
+        parts.append(f"{noisy}{variations} too noisy")
     return f" ({', '.join(parts)})" if parts else ""
-
-
-def _variations(count: int) -> str:
-    return f"{count} variation{'s' * (count != 1)}"
 
 
 def _code(row: Sequence[Judged]) -> str:
@@ -341,26 +246,27 @@ def _cause(one: Judged) -> str:
 def why_of(row: Sequence[Judged]) -> str:
     """Causes of a row, each once; of claims without a cause the reasons, then notes, cut short.
 
-    Sizes stand together: "0.42 / 0.57 of the claimed effect".
+    Sizes stand together: "0.42 / 0.57 of the claimed effect". So do variations that lose an effect.
     """
-    reasons = [
+    reasons = (
         part
         for it in row
         for part in it.verdict.reason.split("; ")
-        if not _cause(it) or part.startswith(LOST_WITH)
-    ]
-    lost = [part.removeprefix(LOST_WITH) for part in reasons if part.startswith(LOST_WITH)]
-    names = dict.fromkeys(name.strip() for part in lost for name in part.split(", "))
-    reasons = [part for part in reasons if not part.startswith(LOST_WITH)]
-    reasons += [f"{LOST_WITH} {', '.join(names)}"] * bool(names)
+        if part and (not _cause(it) or part.startswith(LOST_WITH))
+    )
     sizes: dict[str, list[str]] = {}
-    for reason in filter(None, dict.fromkeys(reasons)):
-        size, of, rest = reason.partition(" of the ")
-        is_size = bool(of) and size.replace(".", "").isdigit()
-        sizes.setdefault(of + rest if is_size else reason, []).extend([size] * is_size)
+    lost: dict[str, None] = {}
+    for reason in dict.fromkeys(reasons):
+        if reason.startswith(LOST_WITH):
+            names = reason.removeprefix(LOST_WITH).split(", ")
+            lost |= dict.fromkeys(name.strip() for name in names)
+        elif size := re.fullmatch(r"([\d.]+)( of the .*)", reason):
+            sizes.setdefault(size[2], []).append(size[1])
+        else:
+            sizes.setdefault(reason, [])
     shown = [" / ".join(found) + words for words, found in sizes.items()]
-    notes = [one.claim.note for one in row if not one.claim.untested]
-    words = "; ".join(dict.fromkeys(filter(None, [*shown, *notes]))).split()
+    shown += [f"{LOST_WITH} {', '.join(lost)}"] * bool(lost)
+    shown += [one.claim.note for one in row if not one.claim.untested]
+    words = "; ".join(dict.fromkeys(filter(None, shown))).split()
     cut = " ".join(words[:REASON_WORDS]) + "..." * (len(words) > REASON_WORDS)
-    causes = dict.fromkeys(map(_cause, row))
-    return "; ".join(filter(None, [*causes, cut]))
+    return "; ".join(filter(None, [*dict.fromkeys(map(_cause, row)), cut]))

@@ -27,7 +27,7 @@ def test_every_scenario_then_every_paper_then_pages(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(reproduce, "every_scenario", lambda: runs)
     monkeypatch.setattr("harness.reproduce.run_scenarios", run_scenarios)
     monkeypatch.setattr("harness.reproduce.main", say)
-    monkeypatch.setattr("harness.report.readme.write_pages", lambda: say([]))
+    monkeypatch.setattr("harness.report.pages.write_pages", lambda: say([]))
     assert reproduce.publish() == 0
     ran, *then = told
     assert {"mixed variations=true", "mixed variant=code"} <= {*ran}

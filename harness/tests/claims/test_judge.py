@@ -20,7 +20,7 @@ from harness.claims.effects import (
     ratio,
     reduction,
 )
-from harness.claims.judge import Judged, Source, check, counts, judge, judge_facts, probes
+from harness.claims.judge import Judged, Source, check, judge, judge_facts, probes
 from harness.claims.paper import Fact, FigureSpec, Paper, load_paper
 from harness.claims.tables import COLUMNS, read_csv, read_facts, write_csv, write_facts
 from harness.claims.verdicts import Verdict, Word
@@ -90,7 +90,6 @@ def test_the_reference_decides() -> None:
     found = judged_by(Written(chatglm_scaling=(frame(BOTH), {})), made_up())
     assert (found.verdict.word, found.verdict.ours, found.verdict.seeds) == (Word.HOLDS, 2.0, 3)
     assert (found.variations, found.code) == ({}, None)
-    assert counts([found]) == {word: int(word is Word.HOLDS) for word in Word}
 
 
 def test_a_variation_takes_the_place_of_the_cells_that_it_has() -> None:

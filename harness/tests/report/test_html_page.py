@@ -17,7 +17,7 @@ from harness.claims.paper import Claim, FigureSpec, Paper, load_paper, papers
 from harness.claims.tables import write_csv
 from harness.claims.verdicts import Verdict, Word
 from harness.config.paths import ROOT
-from harness.report import html_page, html_papers, html_runs
+from harness.report import html_page
 from harness.report.paper_page import page_of
 from harness.tests.support.browser import PROGRAMS, Browser, browser, program
 from harness.tests.support.run_folders import write_two_requests
@@ -48,7 +48,7 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The report of this checkout, with one hostile run."""
     run = write_two_requests(tmp_path_factory.mktemp("runs") / "chats" / "0123456789ab")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(html_runs, "newest", lambda results: [run])
+        patch.setattr(html_page, "newest", lambda results: iter([run]))
         return html_page.write(ROOT, tmp_path_factory.mktemp("report") / "report.html")
 
 
@@ -132,12 +132,11 @@ def test_hostile_texts_stay_texts(tmp_path: Path) -> None:
     page = tmp_path / "results" / "pages" / "evil.md"
     page.write_text(page_of(paper, judged, basis=HOSTILE))
     write_csv(tmp_path / "results" / "claims" / "evil.csv", judged)
-    part = html_papers.paper_part(tmp_path, paper)
-    run = html_runs.run_of(write_two_requests(tmp_path / "chats" / "0123456789ab"))
-    table = {"title": HOSTILE, "columns": [HOSTILE], "rows": [(HOSTILE, 0.5)]}
-    league = {"said": [HOSTILE], "picture": None, "tables": [table]}
-    found = {"papers": [part], "counts": part["figures"][0]["counts"], "fidelity": HOSTILE}
-    text = html_page.rendered({**found, "league": league, "runs": [run]})
+    part = html_page.paper_part(tmp_path, paper)
+    run = html_page.run_of(write_two_requests(tmp_path / "chats" / "0123456789ab"))
+    table = pd.DataFrame({HOSTILE: [0.5]}, index=[HOSTILE])
+    league = {"said": [HOSTILE], "tables": {HOSTILE: table}}
+    text = html_page.rendered(tmp_path, [part], HOSTILE, league, [run])
     tags = Tags(text)
     kinds = [tag for tag, _ in tags.found]
     assert (kinds.count("script"), kinds.count("img"), kinds.count("i")) == (2, 0, 1)
@@ -163,7 +162,7 @@ def test_hostile_texts_stay_texts(tmp_path: Path) -> None:
 )
 def test_a_claim_has_words_of_its_own(group: str, says: str, label: str) -> None:
     claim = Claim(id="a", figure="fig1", where="", says=says, quote="", group=group)
-    assert html_papers.label_of(claim) == label
+    assert html_page.label_of(claim) == label
 
 
 def test_verdicts_of_other_claims_are_refused(tmp_path: Path) -> None:
@@ -172,13 +171,12 @@ def test_verdicts_of_other_claims_are_refused(tmp_path: Path) -> None:
         path.parent.mkdir(parents=True)
         path.write_text(content or "claim,setting,verdict\na,reference,holds\n")
     with pytest.raises(ValueError, match=r"ssjf\.csv and the claims of ssjf differ in a$"):
-        html_papers.paper_part(tmp_path, load_paper("ssjf"))
+        html_page.paper_part(tmp_path, load_paper("ssjf"))
 
 
 def test_without_verdicts_and_league_the_commands_are_named(tmp_path: Path) -> None:
-    part = html_papers.paper_part(tmp_path, load_paper("ssjf"))
-    page = {"papers": [part], "counts": [], "fidelity": "", "league": None, "runs": []}
-    text = html_page.rendered(page)
+    part = html_page.paper_part(tmp_path, load_paper("ssjf"))
+    text = html_page.rendered(tmp_path, [part], "", None, [])
     assert "No verdicts are published: <code>make reproduce-ssjf</code>" in text
     assert "No league was run on this machine: <code>make league</code>" in text
 
@@ -195,24 +193,24 @@ def test_a_league_of_this_machine_is_shown_by_load(tmp_path: Path) -> None:
     pd.DataFrame(rows, columns=names).to_csv(folder / "league.csv", index=False)
     part = html_page.league_part(tmp_path)
     assert part is not None
-    titles = [one["title"] for one in part["tables"]]
-    assert titles == ["all of sharegpt, lmsys", "sharegpt", "lmsys"]
-    assert part["tables"][0]["rows"][0][:4] == ("b", 0.0, 1.0, 0.0)
-    assert part["tables"][0]["columns"][:3] == ["median regret", "first in", "mean JCT s"]
+    assert list(part["tables"]) == ["all of sharegpt, lmsys", "sharegpt", "lmsys"]
+    table = part["tables"]["all of sharegpt, lmsys"]
+    assert table.iloc[0, :3].to_dict() == {"median regret": 0.0, "first in": 1.0, "mean JCT s": 0.0}
+    assert list(table.index) == ["b", "a"]
 
 
 def test_the_newest_runs_are_shown(tmp_path: Path) -> None:
     runs = [("0123456789ab", "a"), ("1123456789ab", "b"), ("2123456789ab", "b")]
     for name, policy in runs:
         write_two_requests(tmp_path / "chats" / name, policy=policy)
-    found = [str(run.relative_to(tmp_path)) for run in html_runs.newest(tmp_path)]
+    found = [str(run.relative_to(tmp_path)) for run in html_page.newest(tmp_path)]
     assert found == ["chats/2123456789ab", "chats/0123456789ab"]
 
 
 @pytest.mark.slow
 def test_without_runs_an_example_is_simulated(tmp_path: Path) -> None:
     (tmp_path / "results").mkdir()
-    (run,) = html_runs.runs_part(tmp_path)
+    (run,) = html_page.runs_part(tmp_path)
     assert run["name"].startswith("example/")
     assert run["count"] == len(run["requests"]) == 60
     assert sum(run["requests"][0][6:]) > 0
@@ -223,7 +221,7 @@ def test_an_example_that_fails_is_one_sentence(
 ) -> None:
     monkeypatch.setattr(sys, "executable", "/bin/false")
     with pytest.raises(ValueError, match="failed: no message"):
-        html_runs.simulate_example(tmp_path)
+        html_page.simulate_example(tmp_path)
 
 
 @pytest.fixture(scope="module")

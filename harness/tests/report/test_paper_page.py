@@ -11,10 +11,10 @@ import pytest
 from rich.console import Console
 
 from harness.claims.effects import Kind, absolute, ratio
-from harness.claims.judge import Judged, JudgedFact, counts
+from harness.claims.judge import Judged, JudgedFact
 from harness.claims.paper import Claim, Fact, FigureSpec, Paper
-from harness.claims.texts import number, with_texts
-from harness.claims.verdicts import Verdict, Word
+from harness.claims.texts import number
+from harness.claims.verdicts import LOST_WITH, Verdict, Word
 from harness.report import paper_page
 
 
@@ -69,28 +69,19 @@ def a_group() -> list[Judged]:
 
 
 def test_a_group_shares_a_row_and_one_word_stands_where_all_agree() -> None:
-    first, second = paper_page.rows_of(a_group())
-    assert [one.claim.id for one in first] == ["a", "c"]
-    assert paper_page.words_of(first) == "JCT saved (none / dynamic)"
-    assert len(paper_page.why_of(second).split()) == 20
-    text = _rendered(a_group())
-    assert "34.5 / 39.6%" in text
-    assert "42.1%" in text
-    assert "holds / partly" in text
+    first, second = paper_page.claim_frame(a_group(), 3).to_dict("records")
+    assert first["claim"] == "JCT saved (none / dynamic)"
+    assert first["paper"] == "34.5 / 39.6%"
+    assert first["ours"] == "42.1% [39.0, 45.0]"
+    assert first["verdict"] == "holds / partly"
+    assert second["claim"] == "claim b"
+    assert len(second["why"].split()) == 20
 
 
 def test_a_group_without_brackets_is_followed_by_its_claims() -> None:
     row = [judged(name, SAVED, says=f"over {name}", group="speedup") for name in ("Max", "Min")]
-    assert paper_page.words_of(row) == "speedup (over Max / over Min)"
-
-
-def test_counts_are_of_claims_not_of_rows() -> None:
-    """Two of the three share a row, in which all agree."""
-    row = [judged(name, SAVED, group="JCT saved (none / all)") for name in "ab"]
-    assert len(paper_page.rows_of(row)) == 1
-    assert paper_page.counts_text(counts([*row, judged("c", LOST)])) == (
-        "2 hold, 0 partly, 1 fail, 0 untested"
-    )
+    (words,) = paper_page.claim_frame(row, 3)["claim"]
+    assert words == "speedup (over Max / over Min)"
 
 
 def test_a_cause_stands_in_place_of_the_reason() -> None:
@@ -116,48 +107,34 @@ def test_variations_agree_that_are_on_the_side_of_the_reference(
     verdicts: list[Verdict], variations: Mapping[str, Verdict], text: str
 ) -> None:
     row = [replace(judged("a", one), variations=variations) for one in verdicts]
-    assert paper_page._agreement(row) == text
+    (said,) = paper_page.claim_frame(row, 3)["variations"]
+    assert said == text
 
 
-def test_a_note_follows_the_reason() -> None:
-    partly = replace(SAVED, word=Word.PARTLY, reason="0.55 of the claimed effect")
-    row = [judged("a", partly, note="at load 8"), judged("b", SAVED, note="at load 8")]
-    assert paper_page.why_of(row) == "0.55 of the claimed effect; at load 8"
+def test_sizes_stand_together_before_lost_variations_and_notes() -> None:
+    row = [
+        judged("a", replace(LOST, reason=f"{size} of the claim; {LOST_WITH} {names}"), note="at 8")
+        for size, names in (("0.42", "b, c"), ("0.57", "c, d"))
+    ]
+    assert paper_page.why_of(row) == f"0.42 / 0.57 of the claim; {LOST_WITH} b, c, d; at 8"
 
 
-def _rendered(rows: list[Judged], width: int = 120) -> str:
+def printed_for_terminal(claims: list[Judged], facts: list[JudgedFact]) -> str:
+    """What a terminal of 120 columns shows."""
     out = io.StringIO()
-    Console(file=out, width=width).print(paper_page.table_of(rows))
+    for shown in paper_page.for_terminal(claims, facts):
+        Console(file=out, width=120).print(shown)
     return out.getvalue()
 
 
 def test_a_terminal_of_120_columns_shows_all_words() -> None:
-    text = _rendered([*a_group(), judged("d", SAVED, says="word " * 15)])
+    claims = [*a_group(), judged("d", SAVED, says="word " * 15)]
+    text = printed_for_terminal(claims, full_paper()[2])
     assert max(map(len, text.splitlines())) <= 120
     assert text.count("word") == 15
+    assert "fig. 1, 4 GPUs" in text
     assert "\N{HORIZONTAL ELLIPSIS}" not in text
-
-
-def test_the_page_begins_with_headline_and_counts() -> None:
-    paper = Paper(
-        name="p",
-        title="P",
-        citation="P et al., 2024",
-        figures=(FigureSpec(name="fig1", shows="JCT"),),
-        headline=lambda by_id: f"**Shorter waits: yes.** {by_id['a'].verdict.ours:.0%}.",
-        chosen=("the model",),
-    )
-    page = paper_page.page_of(paper, a_group(), basis="*Simulated*")
-    assert page.startswith("# P\n\nP et al., 2024.")
-    quoted = [line for line in page.splitlines() if line.startswith(">")]
-    assert quoted == [
-        "> **Shorter waits: yes.** 42%.",
-        ">",
-        "> **1 hold, 1 partly, 0 fail, 1 untested.** *Simulated*.",
-    ]
-    assert "../figures/p_forest.png" in page
-    assert "## Chosen by us\n\n* the model\n" in page
-    assert "authors' program" not in page
+    assert printed_for_terminal([], []).split()[:5] == ["claim", "paper", "ours", "verdict", "why"]
 
 
 def full_paper() -> tuple[Paper, list[Judged], list[JudgedFact]]:
@@ -208,7 +185,8 @@ def test_the_parts_of_a_page_are_in_order(tmp_path: Path) -> None:
     (tmp_path / "figures" / "p_fig1.png").touch()
     page = paper_page.page_of(paper, claims, facts, basis="*Simulated*", results=tmp_path)
     parts = [
-        "> **It saves time.**",
+        "# P\n\nP et al., 2024. [All pages]",
+        "> **It saves time.**\n>\n> **1 hold, 0 partly, 0 fail, 0 untested.** *Simulated*.\n",
         "## Facts kept",
         "| fact | where | printed | ours | authors' program | kept |",
         "| mean time | Fig. 3 | 80 s | 92.0 s [90.0, 94.0] | 92.0 s: not kept | kept |",
@@ -223,22 +201,20 @@ def test_the_parts_of_a_page_are_in_order(tmp_path: Path) -> None:
         "## Positive control\n\n**Twice the load.** It saves 42.1%.",
         "## Figures\n\n**fig1**: JCT",
         "## Real vLLM\n\n`p_real`, vLLM ([more](real-vllm.md)); 3 seeds.",
-        "## Chosen by us",
-        "## The authors' own program",
+        "## Chosen by us\n\n* the model\n",
+        "## The authors' own program\n\nIt was run.\n",
     ]
     places = [page.index(part) for part in parts]
     assert places == sorted(places)
     assert "p_missing" not in page
 
 
-def test_a_terminal_shows_facts_and_loads() -> None:
-    paper, claims, facts = full_paper()
-    out = io.StringIO()
-    for shown in paper_page.facts_for_terminal(with_texts(paper, claims, facts)[1]):
-        Console(file=out, width=120).print(shown)
-    assert "not kept: 42.1% of it" in out.getvalue()
-    assert "fig. 1, 4 GPUs" in out.getvalue()
-    assert paper_page.facts_for_terminal([]) == []
+def test_a_page_has_no_part_that_its_paper_lacks_and_counts_claims(tmp_path: Path) -> None:
+    paper = Paper(name="p", title="P", citation="", figures=(), headline=lambda by_id: "")
+    page = paper_page.page_of(paper, a_group(), basis="*Simulated*", results=tmp_path)
+    assert "> **1 hold, 1 partly, 0 fail, 1 untested.** *Simulated*.\n" in page
+    assert "\n## " not in page
+    assert "authors' program" not in page
 
 
 def test_facts_of_a_group_share_a_row() -> None:
@@ -248,13 +224,13 @@ def test_facts_of_a_group_share_a_row() -> None:
         found = Verdict(Word.UNTESTED, ours, ours - 1, ours + 1, kind=Kind.ABSOLUTE)
         return JudgedFact(fact, found, is_load, kept=abs(ours / paper - 1) < 0.25)
 
-    _, lines = paper_page.fact_table([judged_fact("a", 19.0, 20.0), judged_fact("b", 90.0, 50.0)])
-    assert lines == [
+    found = paper_page.fact_frames([judged_fact("a", 19.0, 20.0), judged_fact("b", 90.0, 50.0)])
+    assert found["facts"].to_numpy().tolist() == [
         ["mean prompt (a / b)", "", "19 / 90", "20.0 / 50.0", "kept / not kept: cut"],
     ]
     loads = [judged_fact("a", 1.0, 0.7, is_load=True), judged_fact("b", 1.0, 1.4, is_load=True)]
     for shown, remark in ((loads, ", overloaded above 1"), (loads[1:], ", overloaded")):
-        assert paper_page.load_table(shown)[1][0][1].endswith(remark)
+        assert paper_page.fact_frames(shown)["loads"]["load"][0].endswith(remark)
 
 
 def test_the_authors_program_has_a_column_where_it_differs() -> None:
@@ -262,10 +238,7 @@ def test_the_authors_program_has_a_column_where_it_differs() -> None:
     far = replace(SAVED, ours=0.2, word=Word.PARTLY)
     one = judged("a", SAVED)
     told = {"model=b": SAVED, "model=c": NOISY}
-    same = paper_page._table([replace(one, code=near, variations=told)])
+    same = paper_page.claim_frame([replace(one, code=near, variations=told)], 3)
     assert "authors' program" not in same
-    assert "| holds (1 of 1 variation agrees, 1 too noisy) |" in same
-    both = paper_page._table([replace(one, code=far), judged("b", SAVED)])
-    assert "| claim | paper | ours | authors' program | verdict | why |" in both
-    assert "| 20.0%: partly | holds |" in both
-    assert "| 42.1% [39.0, 45.0] |  | holds |" in both
+    both = paper_page.claim_frame([replace(one, code=far), judged("b", SAVED)], 3)
+    assert both["authors' program"].tolist() == ["20.0%: partly", ""]

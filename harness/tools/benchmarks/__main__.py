@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from rich.console import Console
 from rich.table import Table
 
-from harness.report.measured import policies_over_peer
+from harness.report.pages import policies_over_peer
 from harness.runs import published
 from harness.runs.provenance import machine
 from harness.tools.benchmarks import (

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from harness.config.paths import ROOT
-from harness.report.measured import PEER, matched_over_peer
+from harness.report.pages import PEER, matched_over_peer
 
 PYTHON = ROOT / ".venv-peer" / "bin" / "python"
 REQUESTS = 2000

@@ -1,6 +1,6 @@
 """Which figures the ratios over the peer are made of."""
 
-from harness.report.measured import PEER, policies_over_peer
+from harness.report.pages import PEER, policies_over_peer
 from harness.tools.benchmarks.peer import over_peer
 from harness.tools.benchmarks.speed import kinds, policies
 
