@@ -109,9 +109,9 @@ compare: setup  ## which scheduler for a recorded load: make compare TRACE=my.js
 		$(call option,itl,ITL) $(call option,requests,REQUESTS) $(call option,out,OUT) -- "$$TRACE" $(WORDS)
 
 league: setup  ## every scheduler of one engine on the same loads: about 15 minutes; LOADS="sharegpt lmsys" for some
-	$(BIN)/python -m harness.report.league $(LOADS)
+	$(BIN)/python -m harness.league $(LOADS)
 
-rank: .venv/dev  ## where a policy of your own stands: make rank POLICY=path/to/mine.py LOADS=sharegpt
+rank: setup  ## where a policy of your own stands: make rank POLICY=path/to/mine.py LOADS=sharegpt
 	$(if $(POLICY),,$(error name a policy: make rank POLICY=path/to/mine.py))
 	$(BIN)/python -m harness.rank -- "$$POLICY" $(LOADS)
 

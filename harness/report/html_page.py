@@ -24,12 +24,12 @@ from harness.claims.paper import Claim, Paper, load_paper, papers
 from harness.claims.tables import facts_path, read_csv, read_facts
 from harness.claims.texts import CODE, REFERENCE, ours_of
 from harness.config.hydra_words import word
+from harness.league import kinds_of, table_of
 from harness.report import pages
-from harness.report.league import kinds_of, table_of
 from harness.report.paper_page import frames_of, printed_of, why_of
 from harness.report.render import Frames, plain, render
-from harness.results import scenarios
-from harness.runs.compare import CHOSEN, SEED, scenario_runs
+from harness.results import scenario_runs, scenarios
+from harness.runs.comparison import CHOSEN, SEED
 from harness.runs.figures import header_of
 from harness.runs.published import write as write_file
 from harness.runs.record import Row, config_of, read_rows
@@ -164,10 +164,10 @@ def league_part(root: Path) -> Frames | None:
     rows = pd.read_csv(found / "league" / "league.csv")
     about = found / "pages" / "league.md"
     said = about.read_text(encoding="utf-8").split("\n\n")[1:3] if about.is_file() else []
-    kinds = kinds_of(rows)
-    tables = {f"all of {', '.join(it)}": (it, kind) for kind, it in kinds.items() if len(it) > 1}
-    tables |= {name: ([name], kind) for kind, names in kinds.items() for name in names}
-    return {"said": said, "tables": {it: table_of(rows, *of) for it, of in tables.items()}}
+    kinds = kinds_of(rows).values()
+    tables = {f"all of {', '.join(names)}": names for names in kinds if len(names) > 1}
+    tables |= {name: [name] for names in kinds for name in names}
+    return {"said": said, "tables": {it: table_of(rows, names) for it, names in tables.items()}}
 
 
 def runs_part(root: Path) -> list[Frames]:

@@ -104,6 +104,8 @@ OF_A_PAPER = re.compile(r"systems\.\w+\.(claims|effects|facts|measures)$")
 TOP = {
     "harness.api",
     "harness.compare",
+    "harness.league",
+    "harness.policy_checks",
     "harness.rank",
     "harness.report",
     "harness.reproduce",

@@ -15,7 +15,8 @@ from harness.interface.decisions import Decision
 from harness.interface.entities import LengthPrediction, Request, RequestId
 from harness.interface.policies import System
 from harness.interface.views import GroupView
-from harness.tests.support.batches import Step, assert_same, watched
+from harness.policy_checks import Step, assert_same
+from harness.tests.support.batches import watched
 from harness.tests.support.predictors import Truth
 from harness.tests.support.serving import (
     Everywhere,

@@ -14,17 +14,24 @@ from hypothesis import strategies as st
 
 from baselines.fcfs import Fcfs
 from baselines.round_robin import RoundRobin
-from harness.config.build import build
-from harness.config.yaml_files import policy_files, read_policy
+from harness.config.yaml_files import policy_files
 from harness.engines.engine import Engine
 from harness.engines.recorder import Recorder
 from harness.engines.simulator.loop import Simulator
 from harness.interface.decisions import PriorityOrder
 from harness.interface.entities import Work
 from harness.interface.policies import Capability, SchedulingPolicy, System
+from harness.policy_checks import (
+    RECEIVES,
+    SMALL,
+    Step,
+    assert_same,
+    maker,
+    random_load,
+    runs_the_same_batches,
+)
 from harness.tests.support.applications import applications
-from harness.tests.support.batches import Step, assert_same, watched
-from harness.tests.support.files import offered_to_all
+from harness.tests.support.batches import watched
 from harness.tests.support.loads import closed
 from harness.tests.support.policies import LeastServed, Paused, Promoting, Reserving, Restless, Srpt
 from harness.tests.support.predictors import Guess
@@ -55,7 +62,7 @@ POLICIES = policy_files()
 WHOLE = [path for path in POLICIES if "StaticBatching" in path.read_text(encoding="utf-8")]
 """Those that batch whole requests, which vLLM does not."""
 (VLLM,) = (path for path in POLICIES if path.stem == "vllm")
-MAX_NUM_SEQS, TOKENS = 24, 640
+MAX_NUM_SEQS, TOKENS = SMALL.values()
 REQUESTS, FEW = 140, 60
 BLOCKS = 90
 
@@ -88,13 +95,7 @@ def policies() -> Iterator[Any]:
 
 def _small(path: Path) -> SchedulingPolicy:
     """The policy of a file with limits that bind on a small workload."""
-    node = read_policy(path)
-    if "rule" in node:
-        limits = {"max_num_seqs": MAX_NUM_SEQS, "max_num_batched_tokens": TOKENS}
-        node["rule"] |= {name: limits[name] for name in limits.keys() & node["rule"].keys()}
-    costs = LinearCosts(blocks=BLOCKS, load=0.0)
-    policy: SchedulingPolicy = build(node, offered=offered_to_all(costs, cluster(2)))
-    return policy
+    return maker(path, SMALL)()
 
 
 LACKS = {Capability.SWAP, Capability.GPU_SHARE}
@@ -159,13 +160,8 @@ def test_simulator_and_vllm_run_the_same_batches(
 
     Requests are taken in between iterations.
     """
-    simulator, dry = _engines(blocks=90, received_s=0.0013)
-    load = _load(7, timed=True, services=2, count=count)
-    ours, frame = _serve(simulator, load, policy())
-    theirs, counted = _serve(dry, load, policy())
-    assert_same(ours, theirs)
-    pd.testing.assert_frame_equal(frame, counted, rtol=1e-9)
-    assert counted["finished_s"].notna().all()
+    load = random_load(7, count, 0.02, blocks=BLOCKS, services=2, model=RECEIVES)
+    runs_the_same_batches(policy, load)
 
 
 @pytest.mark.slow

@@ -18,8 +18,9 @@ from harness.engines.simulator.loop import Simulator
 from harness.interface.entities import Service, ServiceId
 from harness.interface.events import Arrived, Event
 from harness.interface.policies import SchedulingPolicy, System
+from harness.policy_checks import Step, assert_same
 from harness.predictors.oracle import Oracle
-from harness.tests.support.batches import Step, Watched, assert_same, watched
+from harness.tests.support.batches import Watched, watched
 from harness.tests.support.loads import closed
 from harness.tests.support.policies import Paused
 from harness.tests.support.serving import Everywhere, LinearCosts, cluster, rule, workload
