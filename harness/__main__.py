@@ -8,12 +8,13 @@ completes (`--install-completion`).
 import signal
 import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
-import click
 import typer
 from rich.console import Console
+from typer.exceptions import TyperException
 
 from harness.config.paths import ROOT
 from harness.runs.ending import by_sigterm, terminate
@@ -27,6 +28,7 @@ results = typer.Typer(no_args_is_help=True, help="What was run: verify, list, in
 app.add_typer(results, name="results", rich_help_panel=LOOK)
 
 Results = Annotated[Path, typer.Option(help="Folder of results.", file_okay=False)]
+Loads = Annotated[list[str] | None, typer.Argument(metavar="[LOAD]...", help="All for none.")]
 Scenarios = Annotated[list[str] | None, typer.Argument(metavar="[SCENARIO]...")]
 Publish = Annotated[
     bool,
@@ -45,6 +47,69 @@ def run(context: typer.Context) -> None:
 
     sys.argv = ["harness run", *context.args]
     command.run_and_end()
+
+
+@app.command(rich_help_panel=COMPARE)
+def compare(
+    trace: Annotated[Path, typer.Argument(help="A recorded load.")],
+    more: Annotated[
+        list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="As of harness run.")
+    ] = None,
+    *,
+    model: Annotated[str, typer.Option(help="config.json of a model, or its name.")],
+    gpu: Annotated[str, typer.Option(help="A file of scenarios/hardware.")] = "h100_80g_8",
+    policies: Annotated[str, typer.Option(help="Of scenarios/policy, with commas.")] = "",
+    reference: Annotated[str, typer.Option(help="What others are compared with.")] = "vllm",
+    requests: Annotated[
+        int | None,
+        typer.Option(min=1, help="Around the busiest minute."),
+    ] = None,
+    tensor_parallel: Annotated[int, typer.Option(min=1, help="GPUs of a copy.")] = 1,
+    data_parallel: Annotated[int, typer.Option(min=1, help="Copies of the model.")] = 1,
+    ttft: Annotated[float, typer.Option(help="Seconds to the first token.")] = 1.0,
+    tpot: Annotated[float, typer.Option(help="Seconds for a further token, the mean.")] = 0.05,
+    itl: Annotated[float | None, typer.Option(help="Seconds of the longest gap.")] = None,
+    out: Annotated[Path | None, typer.Option(help="For figures.csv and loads.png.")] = None,
+    results: Results = RESULTS,
+) -> None:
+    """Which scheduler for a recorded load, at which rate, by how much, how sure."""
+    from harness.compare import Question, follow
+
+    asked = Question(
+        trace=trace.expanduser(),
+        model=model,
+        gpu=gpu,
+        policies=[name for name in policies.split(",") if name],
+        reference=reference,
+        requests=requests,
+        tensor_parallel=tensor_parallel,
+        data_parallel=data_parallel,
+        ttft_s=ttft,
+        tpot_s=tpot,
+        itl_s=itl,
+        more=tuple(more or ()),
+        results=results.resolve(),
+    )
+    follow(asked, out)
+
+
+@app.command(rich_help_panel=COMPARE)
+def league(loads: Loads = None, publish: Publish = False) -> None:
+    """Every scheduler of one engine on the same loads."""
+    from harness.league import write_league
+
+    write_league(loads or [], publish=publish)
+
+
+@app.command(rich_help_panel=COMPARE)
+def rank(
+    policy: Annotated[str, typer.Argument(help="FILE.py, FILE.py:CLASS or FILE.yaml.")],
+    loads: Loads = None,
+) -> int:
+    """Where a policy of your own stands: its checks, its figures over vLLM's, its place."""
+    from harness import rank as command
+
+    return command.rank(policy, loads or [])
 
 
 @app.command(rich_help_panel=PAPERS)
@@ -81,10 +146,12 @@ def reproduce(
 @app.command(rich_help_panel=PAPERS)
 def report() -> None:
     """Write the pages, README's parts and results/report.html from what is published."""
+    from harness import api
     from harness.report import html_page, pages
 
     pages.write_pages()
-    html_page.write(ROOT, RESULTS / "report.html")
+    serve = partial(api.sweep, None)
+    html_page.write(ROOT, RESULTS / "report.html", serve=serve)
 
 
 @app.command(rich_help_panel=LOOK)
@@ -122,13 +189,30 @@ def index(scenarios: Scenarios = None, results: Results = RESULTS) -> None:
     command.index(results, scenarios or [])
 
 
+@results.command("compare")
+def compared(
+    a: str,
+    b: str,
+    figures: Annotated[list[str] | None, typer.Option(help="Of a run; once for each.")] = None,
+    results: Results = RESULTS,
+) -> None:
+    """Figures of A over those of B, paired by seed, with 95% intervals.
+
+    A and B are PLACE or PLACE:KEY=VALUE,...: a scenario or a run, and which of its runs.
+    """
+    from harness import results as command
+
+    command.compare(results, a, b, figures or [])
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Follow a command line; the exit status."""
     before = signal.signal(signal.SIGTERM, terminate)
     try:
         return int(app(arguments, prog_name="harness", standalone_mode=False) or 0)
-    except click.ClickException as error:
-        print(f"error: {error.format_message()}", file=sys.stderr)
+    except TyperException as error:
+        said = getattr(error, "format_message", error.__str__)()
+        print(f"error: {said}", file=sys.stderr)
         return REFUSED
     except ValueError as error:
         print(f"error: {error}", file=sys.stderr)
@@ -136,7 +220,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except OSError as error:
         print(f"error: {error}", file=sys.stderr)
         return FAILED
-    except (KeyboardInterrupt, click.Abort):
+    except (KeyboardInterrupt, typer.Abort):
         return 128 + signal.SIGTERM if by_sigterm.is_set() else INTERRUPTED
     finally:
         signal.signal(signal.SIGTERM, before)

@@ -16,12 +16,11 @@ Bad input ends in one sentence and exit code 2.
 From Python, `compare(...)` returns the same as data frames.
 """
 
-import argparse
+import os
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NoReturn
 
 import numpy as np
 import pandas as pd
@@ -33,15 +32,14 @@ from harness.config.hydra_words import word
 from harness.config.names import unknown_name
 from harness.config.paths import ROOT
 from harness.config.yaml_files import read_choice
-from harness.report.comparison import BETTER_HIGH, JUDGED, Comparison, shown, written
 from harness.runs.cells import Cell
-from harness.runs.compare import served_of
+from harness.runs.comparison import compared, differences, print_table, table_of
+from harness.runs.figures import DRAW, header_of
 from harness.runs.gpu_time import served_per_s
-from harness.runs.limits import limits_of
 from harness.runs.published import RESULTS
 from harness.runs.record import NOTES
 from harness.runs.table import POLICY, basis
-from harness.runs.trace_intervals import Contrast, Served, contrast, trace_intervals
+from harness.runs.trace_intervals import ATTAINMENT
 from harness.workloads.recorded import Trace
 from harness.workloads.trace_load import TraceLoad
 
@@ -50,7 +48,13 @@ SHARES = (0.5, 0.8, 0.95, 1.2)
 """Of the reference's capacity."""
 DRAWS = 2
 """Costs that the error of the profile allows, beside those that it has."""
-RATE, DRAW = "config.workload.rate_scale", "config.hardware.cost_draw"
+RATE = "config.workload.rate_scale"
+JUDGED = (
+    *("ttft_s_mean", "ttft_s_p99", "tpot_s_mean", "jct_s_mean", "jct_s_p99"),
+    *(ATTAINMENT, "goodput_per_s", "requests_per_s"),
+)
+DRAWN = (ATTAINMENT, "goodput_per_s", "jct_s_mean")
+NONE, NOT_TOLD = "-", "?"
 PARALLEL = " (--tensor-parallel, --data-parallel)"
 NEAR = 1e-3
 """Of the own load: a share as near is not served again."""
@@ -68,14 +72,32 @@ REQUEST_CELL_S = 2.1e-3
 """Seconds of a core that a request takes in a cell: measured on a shared machine of two cores, ten
 policies of `compare.yaml` on 2,000 requests of an 8B model (298 s for 70 cells)."""
 CORES = 2
-_ALL_AT_ONCE = 1e9
+_ALL_AT_ONCE = "workload.rate_scale=1e9"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """What a comparison found.
+
+    `figures` are those of `harness.runs.comparison.compared` by `load` and `policy`, with the range
+    of the ratio over drawn costs at the own rate (`costs_low`, `costs_high`). Loads are shares of
+    `capacity_per_s`, requests a second; `own_load` is the trace's. `basis` are lines that say what
+    was compared, `left_out` policies that could not serve the load and why.
+    """
+
+    figures: pd.DataFrame
+    reference: str
+    capacity_per_s: float
+    own_load: float
+    basis: tuple[str, ...]
+    left_out: Mapping[str, str]
+    about: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """What to compare. Limits and objectives that are None are the engine's, or none.
+    """What to compare; None: no objective, or as many requests as take two minutes.
 
-    `arrivals` is a process of scenarios/workload/arrivals with its rate, for a file without times.
     `more` are further words of `harness/run.py`.
     """
 
@@ -112,11 +134,13 @@ class Question:
             "workload.too_long=drop",
             *(word(f"slo.{name}", limit) for name, limit in slo.items()),
             f"compare.reference={self.reference}",
-            *(word("results", str(self.results)), "tracking=none", *self.more),
+            *(word("results", str(self.results.absolute())), "tracking=none", *self.more),
         ]
 
     def check(self) -> None:
-        """Raise ValueError for GPUs that are not there, and for words that compare sets itself."""
+        """Raise ValueError for a trace or GPUs that are not there, and words that are not free."""
+        if not self.trace.is_file():
+            raise ValueError(f"{self.trace} is no file")
         machine = _gpus_of(self.gpu)
         if self.gpus > machine:
             raise ValueError(f"{self.gpu} has {machine} GPUs, {self.gpus} were asked for")
@@ -138,37 +162,48 @@ def compare(asked: Question, say: Callable[[str], None] = lambda _: None) -> Com
     cell = api.first_cell([*words, f"policy={asked.reference}"])
     words += [f"engine.{limit}={number}" for limit, number in _limits(cell).items()]
     load = _load(cell)
-    policies, left_out = _chosen(asked, words, load)
-    lines = [*basis_lines(asked, cell, load), *_left(left_out)]
+    lines = basis_lines(asked, cell, load)
     for line in lines:
         say(line)
-    capacity_per_s, own_per_s = _capacity(asked, words), load.requests_per_s or np.nan
-    own_load = own_per_s / capacity_per_s
+    backlog = [*words, word("++matrix", {"policy": [asked.reference]}), _ALL_AT_ONCE]
+    capacity_per_s = served_per_s(_ran(backlog, asked.reference)[0].iloc[0])
+    own_load = (load.requests_per_s or np.nan) / capacity_per_s
+    rates = [1.0, *(share / own_load for share in SHARES if abs(share - own_load) > NEAR)]
+    policies = [asked.reference, *(asked.policies or api.policies_of(SCENARIO))]
     lines.append(_loads_line(asked, cell, load, capacity_per_s))
     say(lines[-1])
-    scales = [share / own_load for share in SHARES if abs(share - own_load) > NEAR]
-    rows = api.sweep(overrides=[*words, _axes([1.0, *scales], policies)])
-    lost = rows[rows["failed"] != ""]
-    failed = dict(zip(lost["policy"], lost["failed"], strict=True))
-    if asked.reference in failed:
-        raise ValueError(f"{asked.reference}: {failed[asked.reference]}")
-    for line in _left(failed):
-        say(line)
-    rows = rows[~rows["policy"].isin(failed)]
+    rows, failed = _ran([*words, _axes(rates, [*dict.fromkeys(policies)])], asked.reference)
     rows = rows.assign(load=(rows[RATE].astype(float) * own_load).round(4))
-    figures, best = _judged(rows, asked.reference)
     plain = rows[rows[DRAW].astype(int) == 0]
+    also = [
+        *(f"left out: {name}: {why}" for name, why in failed.items()),
+        *differences(plain, POLICY),
+    ]
+    for line in also:
+        say(line)
+    figures = compared(plain, JUDGED, by=POLICY, reference=asked.reference, at=["load"])
     return Comparison(
-        figures=figures,
-        best=best,
+        figures=figures.join(_over_draws(rows, asked.reference), on=["load", "policy", "figure"]),
         reference=asked.reference,
         capacity_per_s=capacity_per_s,
         own_load=round(own_load, 4),
-        basis=(*lines, *_left(failed)),
-        limits=limits_of(plain).set_index(plain[POLICY]).groupby(level=0).first(),
-        left_out=left_out | failed,
+        basis=(*lines, *also),
+        left_out=failed,
         about=basis(plain[plain[RATE].astype(float) == 1].drop(columns=[NOTES])),
     )
+
+
+def _ran(words: Sequence[str], reference: str) -> tuple[pd.DataFrame, dict[str, str]]:
+    """Runs of policies of which no run has failed, and why others have.
+
+    ValueError where the reference has.
+    """
+    rows = api.sweep(overrides=words)
+    lost = rows[rows["failed"] != ""]
+    failed = dict(zip(lost["policy"], lost["failed"], strict=True))
+    if reference in failed:
+        raise ValueError(f"{reference}: {failed[reference]}")
+    return rows[~rows["policy"].isin(failed)], failed
 
 
 def _gpus_of(gpu: str) -> int:
@@ -208,41 +243,11 @@ def _load(cell: Cell) -> TraceLoad:
     return load
 
 
-def _chosen(
-    asked: Question, words: Sequence[str], load: TraceLoad
-) -> tuple[list[str], dict[str, str]]:
-    """Policies to run, the reference first, and those that cannot serve the load, with why."""
-    names = list(dict.fromkeys((asked.reference, *(asked.policies or api.policies_of(SCENARIO)))))
-    left_out = {}
-    for name in names:
-        cell = api.first_cell([*words, f"policy={name}"])
-        most = _limits(cell)["max_num_batched_tokens"]
-        if not _cuts_prompts(cell) and load.longest_prompt_tokens > most:
-            left_out[name] = (
-                f"never cuts a prompt, and the longest has {load.longest_prompt_tokens:,} tokens, "
-                f"more than max_num_batched_tokens {most:,}"
-            )
-    return [name for name in names if name not in left_out], left_out
-
-
 def _limits(cell: Cell) -> dict[str, int]:
     """The limits of a cell's engine."""
     engine = cell.config["engine"]
     assert isinstance(engine, Mapping)
     return {limit: int(engine[limit]) for limit in LIMITS}
-
-
-def _cuts_prompts(cell: Cell) -> bool:
-    """Whether a policy's file says that prompts are cut, or nothing of it."""
-    policy = cell.config["policy"]
-    rule = policy.get("rule") if isinstance(policy, Mapping) else None
-    return not isinstance(rule, Mapping) or rule.get("chunked_prefill") is not False
-
-
-def _left(left_out: Mapping[str, str]) -> Iterator[str]:
-    """A line for each reason why policies are left out."""
-    for why in dict.fromkeys(left_out.values()):
-        yield f"left out: {', '.join(name for name in left_out if left_out[name] == why)}: {why}"
 
 
 def basis_lines(asked: Question, cell: Cell, load: TraceLoad) -> list[str]:
@@ -277,20 +282,6 @@ def basis_lines(asked: Question, cell: Cell, load: TraceLoad) -> list[str]:
     return lines
 
 
-def _capacity(asked: Question, words: Sequence[str]) -> float:
-    """Requests that the reference serves a second of a backlog."""
-    axes = word("++matrix", {"policy": [asked.reference]})
-    at_once = f"workload.rate_scale={_ALL_AT_ONCE:g}"
-    return served_per_s(_only(api.sweep(overrides=[*words, axes, at_once])))
-
-
-def _only(rows: pd.DataFrame) -> "pd.Series[float]":
-    """The row of a single run. ValueError where it has failed."""
-    if why := str(rows["failed"].iloc[0]):
-        raise ValueError(why)
-    return rows.iloc[0]
-
-
 def _loads_line(asked: Question, cell: Cell, load: TraceLoad, capacity_per_s: float) -> str:
     """Capacity and own rate."""
     tokens = (load.prompt_tokens + load.output_tokens) / load.requests
@@ -317,145 +308,100 @@ def _axes(scales: Sequence[float], policies: Sequence[str]) -> str:
     return word("++matrix", {"policy": list(policies), "cases": cases})
 
 
-def _judged(rows: pd.DataFrame, reference: str) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """`figures` and `best` of a comparison, from rows that have their `load`."""
-    plain = rows[rows[DRAW].astype(int) == 0]
-    figures, best = [], []
-    for load, at in plain.groupby("load"):
-        at = at.set_index(POLICY)
-        served = {str(name): served_of(row) for name, row in at.iterrows()}
-        for figure in JUDGED:
-            numbers = pd.to_numeric(at[figure], errors="coerce")
-            values = {str(name): float(value) for name, value in numbers.items()}
-            if all(np.isnan(value) for value in values.values()):
-                continue
-            place = {"load": load, "figure": figure}
-            for name, run in served.items():
-                ends = trace_intervals(run, {figure: values[name]}).get(figure, {})
-                found = {"value": values[name], **_named(ends)}
-                found |= _against(contrast(run, served[reference], figure), figure)
-                drawn = rows[(rows["load"] == load) & (rows[POLICY] == name)]
-                costs = _over_draws(drawn, rows[rows["load"] == load], reference, figure)
-                figures.append({**place, "policy": name, **found, **costs})
-            best.append({**place, **_best(values, served, figure)})
-    return pd.DataFrame(figures), pd.DataFrame(best)
-
-
-def _named(ends: object) -> dict[str, float]:
-    """`low` and `high`, NaN where they are not told."""
-    found = ends if isinstance(ends, Mapping) else {}
-    return {end: float(found.get(end, np.nan)) for end in ("low", "high")}
-
-
-def _against(found: Contrast, figure: str) -> dict[str, float]:
-    """The ratio to the reference and whether it is better, as columns of `figures`."""
-    ratio = found.ratio
-    low, high = (np.nan, np.nan) if ratio is None else ratio.ends
-    sign = np.nan if found.sign is None else float(_better(found.sign, figure))
-    value = np.nan if ratio is None else ratio.value
-    return {"ratio": value, "ratio_low": low, "ratio_high": high, "sign": sign}
-
-
-def _better(sign: int, figure: str) -> int:
-    return sign if figure in BETTER_HIGH else -sign
-
-
-def _over_draws(
-    rows: pd.DataFrame, everything: pd.DataFrame, reference: str, figure: str
-) -> dict[str, float]:
+def _over_draws(rows: pd.DataFrame, reference: str) -> pd.DataFrame:
     """Smallest and largest ratio to the reference over costs that the profile's error allows."""
-    both = (everything[everything[POLICY] == reference], rows)
-    base, own = (pd.to_numeric(it.set_index(DRAW)[figure], errors="coerce") for it in both)
-    ratios = own / base.reindex(own.index).where(lambda values: values > 0)
-    if len(ratios) < 2 or ratios.isna().any():
-        return {"costs_low": np.nan, "costs_high": np.nan}
-    return {"costs_low": float(ratios.min()), "costs_high": float(ratios.max())}
+    numbers = rows.set_index(["load", DRAW, POLICY])[list(JUDGED)].rename_axis(columns="figure")
+    drawn = numbers.apply(pd.to_numeric, errors="coerce").stack().unstack(POLICY)
+    ratios = drawn.div(drawn[reference].where(lambda it: it > 0), axis=0)
+    each = ratios.rename_axis(columns="policy").stack().groupby(["load", "policy", "figure"])
+    found = each.agg(
+        costs_low=lambda it: it.min(skipna=False), costs_high=lambda it: it.max(skipna=False)
+    )
+    return pd.DataFrame(found.where(each.size() > 1))
 
 
-def _best(values: Mapping[str, float], served: Mapping[str, Served], figure: str) -> dict[str, str]:
-    """The best policy of a figure, policies that are alike to it, and those it is not told of."""
-    up = 1 if figure in BETTER_HIGH else -1
-    there = [name for name in values if not np.isnan(values[name])]
-    first = max(there, key=lambda name: up * values[name])
-    signs = {
-        name: contrast(served[first], served[name], figure).sign for name in there if name != first
-    }
-    alike = [name for name in signs if signs[name] == 0]
-    unknown = [name for name in values if name != first and signs.get(name) is None]
-    return {"policy": first, "alike": " ".join(alike), "not_told": " ".join(unknown)}
+def _winners(found: Comparison) -> pd.DataFrame:
+    """By figure and load the best policy where it beats the reference beyond noise.
+
+    `NONE` where no policy does, `NOT_TOLD` where that is not told.
+    """
+    rows = found.figures[found.figures["policy"] == found.reference]
+    won = rows["best"].where(rows["to_best"] < 0, NONE).where(rows["to_best"].notna(), NOT_TOLD)
+    return rows.assign(won=won).pivot(index="figure", columns="load", values="won")
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Command line; returns the exit status."""
-    given = _parser().parse_intermixed_args(arguments)
+def answer(found: Comparison) -> list[str]:
+    """Three sentences: attainment and mean JCT at the own rate, and attainment at other loads."""
+    winners = _winners(found)
+    first = ATTAINMENT if ATTAINMENT in winners.index else "jct_s_mean"
+    said = [f"At the trace's own rate, load {found.own_load:.2f}: {_winner(found, first)}."]
+    if first == ATTAINMENT:
+        said.append(f"Of answers: {_winner(found, 'jct_s_mean')}.")
+    by_name: dict[str, list[str]] = {}
+    for load, name in winners.drop(columns=found.own_load).loc[first].to_dict().items():
+        by_name.setdefault(name, []).append(f"{load:.2f}")
+    words = {NONE: f"no policy beyond {found.reference}", NOT_TOLD: "not told"}
+    each = (f"{words.get(it, it)} at {', '.join(loads)}" for it, loads in by_name.items())
+    return [*said, f"Best {header_of(first)} at other loads: {'; '.join(each)}."]
+
+
+def _winner(found: Comparison, figure: str) -> str:
+    """Which policy is best in a figure at the own rate, by how much, and how sure."""
+    name, reference, rows = header_of(figure), found.reference, found.figures
+    rows = rows[(rows["load"] == found.own_load) & (rows["figure"] == figure)].set_index("policy")
+    policy, won = str(rows["best"].iloc[0]), _winners(found)[found.own_load][figure]
+    row = rows.loc[policy]
+    size = f"{row['value']:.3g} against {row['base']:.3g} of {reference}"
+    if not np.isnan(row["ratio_low"]):
+        size += f", {row['ratio']:.2f}x [{row['ratio_low']:.2f}, {row['ratio_high']:.2f}]"
+    if row["costs_high"] > row["costs_low"]:
+        size += f", {row['costs_low']:.2f} to {row['costs_high']:.2f}x as costs may be off"
+    if won == NOT_TOLD:
+        return f"whether {policy} has a better {name} than {reference} is not told ({size})"
+    if won == NONE:
+        more = "" if policy == reference else f" ({policy}: {size})"
+        return f"no policy beats {reference} in {name} beyond noise{more}"
+    alike = [it for it in rows.index[rows["to_best"] == 0] if it not in (policy, reference)]
+    return f"{policy} has the best {name}, {size}" + (
+        f"; {', '.join(alike)} alike" if alike else ""
+    )
+
+
+def shown(found: Comparison, console: Console) -> None:
+    """Print what was found: the answer, the figures at the own rate, the best by load."""
+    for line in answer(found):
+        console.print(line, highlight=False)
+    own = found.figures[found.figures["load"] == found.own_load]
+    own = own.sort_values("policy", key=lambda it: it != found.reference, kind="stable")
+    title = f"at the trace's own rate, load {found.own_load:.2f}"
+    print_table(table_of(own, ["policy"], "figure"), console, title)
+    winners = _winners(found).reindex(own["figure"].unique()).rename(index=header_of)
+    title = (
+        f"best beyond noise, by load; {NONE}: none beats {found.reference}; {NOT_TOLD}: not told"
+    )
+    print_table(winners.rename(columns="{:.2f}".format), console, title)
+    console.print(f"{found.about}; rates are until the last answer", highlight=False)
+
+
+def written(found: Comparison, folder: Path) -> list[Path]:
+    """Write figures.csv and loads.png; their paths."""
+    os.environ.setdefault("MPLBACKEND", "agg")
+    from plots.comparison import plot
+
+    folder.mkdir(parents=True, exist_ok=True)
+    table, picture = folder / "figures.csv", folder / "loads.png"
+    found.figures.to_csv(table, index=False, float_format="%.6g")
+    panels = [[name] for name in DRAWN if (found.figures["figure"] == name).any()]
+    ticks, group = found.figures["load"].map("{:.2f}".format), f"of what {found.reference} serves"
+    rows = found.figures.assign(group=group, tick=ticks)
+    plot(rows, panels, "; ".join(found.basis), text="value").savefig(picture)
+    return [table, picture]
+
+
+def follow(asked: Question, out: Path | None) -> None:
+    """Compare, print and write. Raises ValueError for bad input."""
     console = Console(width=None if sys.stdout.isatty() else 200, markup=False)
-    try:
-        trace = given.trace.expanduser()
-        if not trace.is_file():
-            raise ValueError(f"{trace} is no file")
-        asked = Question(
-            trace=trace,
-            model=given.model,
-            gpu=given.gpu,
-            policies=[name for name in given.policies.split(",") if name],
-            reference=given.reference,
-            requests=given.requests,
-            tensor_parallel=given.tensor_parallel,
-            data_parallel=given.data_parallel,
-            ttft_s=given.ttft,
-            tpot_s=given.tpot,
-            itl_s=given.itl,
-            more=given.more,
-            results=given.results.resolve(),
-        )
-        found = compare(asked, say=lambda line: console.print(line, highlight=False))
-        shown(found, console)
-        out = given.out or RESULTS / "local" / "compare" / trace.stem
-        for path in written(found, out):
-            print(f"wrote {path}")
-    except (ValueError, OSError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    return 0
-
-
-class _Parser(argparse.ArgumentParser):
-    """Says what is wrong in one sentence."""
-
-    def error(self, message: str) -> NoReturn:
-        """End with exit code 2."""
-        print(f"error: {message}; --help lists the options", file=sys.stderr)
-        sys.exit(2)
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(prog="python -m harness compare", description=__doc__)
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    parser.add_argument("trace", type=Path)
-    parser.add_argument("more", nargs="*", help="further KEY=VALUE words, as of harness/run.py")
-    parser.add_argument("--model", required=True, help="config.json of a model, or its name")
-    parser.add_argument("--gpu", default="h100_80g_8", help="a file of scenarios/hardware")
-    parser.add_argument("--policies", default="", help="files of scenarios/policy, with commas")
-    parser.add_argument("--reference", default="vllm", help="what the others are compared with")
-    parser.add_argument("--requests", type=_count, help="around the busiest minute; default: 2 min")
-    parser.add_argument("--tensor-parallel", type=_count, default=1)
-    parser.add_argument("--data-parallel", type=_count, default=1)
-    for name, default, what in (
-        ("ttft", 1.0, "to the first token"),
-        ("tpot", 0.05, "for a further token, the mean"),
-        ("itl", None, "for the longest gap between tokens"),
-    ):
-        parser.add_argument(f"--{name}", type=float, default=default, help=f"seconds {what}")
-    parser.add_argument("--out", type=Path, help="folder for figures.csv and loads.png")
-    parser.add_argument("--results", type=Path, default=RESULTS, help="folder for runs")
-    return parser
-
-
-def _count(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text} is no whole number from 1 on")
-    return int(text)
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+    found = compare(asked, say=lambda line: console.print(line, highlight=False))
+    shown(found, console)
+    for path in written(found, out or RESULTS / "local" / "compare" / asked.trace.stem):
+        print(f"wrote {path}")

@@ -1,6 +1,5 @@
 """YAML files of a configuration, as OmegaConf reads them: a key that is there twice is refused."""
 
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar
@@ -90,13 +89,7 @@ def read_policy(path: Path, limits: Mapping[str, int] = USUAL) -> Any:
         raise ValueError(f"{path}: {in_one_line(error)}") from None
 
 
-FURTHER_POLICY = "HARNESS_POLICY"
-"""Environment variable with the file of a policy outside the tree that tests take in, too."""
-
-
 def policy_files() -> list[Path]:
     """Files of scenarios/policy that name a class; the others are presets that extend one."""
     found = sorted((ROOT / "scenarios" / "policy").glob("*.yaml"))
-    if further := os.environ.get(FURTHER_POLICY):
-        found.append(Path(further))
     return [path for path in found if "\n_target_:" in "\n" + path.read_text(encoding="utf-8")]

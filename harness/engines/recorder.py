@@ -14,7 +14,7 @@ from harness.engines.iteration_log import LogRow
 from harness.engines.state import BRIEF, LOG_COLUMNS
 from harness.engines.token_gaps import BINS
 from harness.interface.entities import Group, ServiceId
-from harness.interface.events import Event
+from harness.interface.events import Arrived, Event, Finished
 
 
 class GpuUse(Enum):
@@ -155,3 +155,17 @@ class Recorder:
         frame = pd.DataFrame(table[order], columns=list(LOG_COLUMNS[: table.shape[1]]))
         frame["group"] = pd.Categorical.from_codes(codes[order], categories=pd.Index(names))
         return frame
+
+
+def area_under_number_s(recorder: Recorder) -> float:
+    """Integral over time of the number of requests that have arrived and not finished.
+
+    The recorder must have kept its events.
+    """
+    steps = [
+        (event.now_s, 1 if isinstance(event, Arrived) else -1)
+        for event in recorder.events
+        if isinstance(event, Arrived | Finished)
+    ]
+    at_s, change = np.array(sorted(steps)).T
+    return float((change.cumsum()[:-1] * np.diff(at_s)).sum())

@@ -9,7 +9,7 @@ embedded.
 
 import base64
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from io import BytesIO
 from itertools import islice
@@ -18,17 +18,16 @@ from pathlib import Path
 import pandas as pd
 from PIL import Image
 
-from harness import api
 from harness.claims.paper import CODE, REFERENCE, Claim, Judged, Paper, load_paper, papers
 from harness.claims.tables import facts_path, read_csv, read_facts
 from harness.claims.texts import ours_of
 from harness.config.hydra_words import word
+from harness.league import kinds_of, table_of
 from harness.report import pages
-from harness.report.league import kinds_of, table_of
 from harness.report.paper_page import frames_of, printed_of, why_of
 from harness.report.render import Frames, plain, render
-from harness.results import scenarios
-from harness.runs.compare import CHOSEN, SEED, scenario_runs
+from harness.results import scenario_runs, scenarios
+from harness.runs.comparison import CHOSEN, SEED
 from harness.runs.figures import header_of
 from harness.runs.published import write as write_file
 from harness.runs.record import Row, config_of, read_rows
@@ -53,14 +52,15 @@ FACTS = ("arrival_s", "prompt_tokens", "output_tokens", "preemptions")
 """What is said of a request beside its parts."""
 
 
-def write(root: Path, place: Path) -> Path:
+def write(root: Path, place: Path, *, serve: Callable[[Sequence[str]], pd.DataFrame]) -> Path:
     """Write the report of a checkout to `place`; returns it.
 
+    `serve` has the cells of a command line run and gives their rows (`harness.api.sweep`).
     ValueError where a paper's page and its claims do not go together: one is older.
     """
     every = [paper_part(root, load_paper(name)) for name in papers()]
     fidelity = plain(pages.part_of("fidelity-headline", root))
-    write_file(place, rendered(root, every, fidelity, league_part(root), runs_part(root)))
+    write_file(place, rendered(root, every, fidelity, league_part(root), runs_part(root, serve)))
     return place
 
 
@@ -163,13 +163,13 @@ def league_part(root: Path) -> Frames | None:
     rows = pd.read_csv(found / "league" / "league.csv")
     about = found / "pages" / "league.md"
     said = about.read_text(encoding="utf-8").split("\n\n")[1:3] if about.is_file() else []
-    kinds = kinds_of(rows)
-    tables = {f"all of {', '.join(it)}": (it, kind) for kind, it in kinds.items() if len(it) > 1}
-    tables |= {name: ([name], kind) for kind, names in kinds.items() for name in names}
-    return {"said": said, "tables": {it: table_of(rows, *of) for it, of in tables.items()}}
+    kinds = kinds_of(rows).values()
+    tables = {f"all of {', '.join(names)}": names for names in kinds if len(names) > 1}
+    tables |= {name: [name] for names in kinds for name in names}
+    return {"said": said, "tables": {it: table_of(rows, names) for it, names in tables.items()}}
 
 
-def runs_part(root: Path) -> list[Frames]:
+def runs_part(root: Path, serve: Callable[[Sequence[str]], pd.DataFrame]) -> list[Frames]:
     """The newest whole runs below results/; an example is simulated where none is.
 
     ValueError where the example fails.
@@ -177,7 +177,7 @@ def runs_part(root: Path) -> list[Frames]:
     results = root / "results"
     folders = [*islice(newest(results), RUNS)]
     if not folders:
-        simulate_example(results)
+        simulate_example(results, serve)
         folders = [*newest(results)]
     found = []
     for folder in folders:
@@ -203,10 +203,10 @@ def newest(results: Path) -> Iterator[Path]:
             seen.add(kind)
 
 
-def simulate_example(results: Path) -> None:
+def simulate_example(results: Path, serve: Callable[[Sequence[str]], pd.DataFrame]) -> None:
     """Run a few chats on the simulator: seconds. ValueError where that fails."""
     kept = [f"name={EXAMPLE}", word("results", str(results))]
-    rows = api.sweep(overrides=[*kept, "workload.requests=60", "tracking=none", "workers=1"])
+    rows = serve([*kept, "workload.requests=60", "tracking=none", "workers=1"])
     if why := str(rows["failed"].iloc[0]):
         raise ValueError(f"the example failed: {why}")
 

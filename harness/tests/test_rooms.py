@@ -79,7 +79,9 @@ ROOMS: dict[str, set[str]] = {
 """Room -> rooms, or modules, that it may import besides itself and `harness.config`."""
 
 OF_A_PAPER = re.compile(r"systems\.\w+\.(claims|effects|facts|measures)$")
-COMMANDS = re.compile(r"harness\.(run|compare|league|rank|results|reproduce|why|__main__)$")
+COMMANDS = re.compile(
+    r"harness\.(run|compare|league|policy_checks|rank|results|reproduce|why|__main__)$"
+)
 
 TOP = {"harness.api", "harness.commands", "harness.report", TOOLS}
 """Rooms that may import anything: why to believe a result, and what a person sees of it."""

@@ -181,7 +181,6 @@ class Trace:
             prompt_tokens=int(rows[PROMPT_TOKENS].sum()),
             shared_tokens=int(shared.sum()),
             output_tokens=int(rows[OUTPUT_TOKENS].sum()),
-            longest_prompt_tokens=int(rows[PROMPT_TOKENS].max()),
         )
 
     def build(self, seed: int) -> Workload:

@@ -28,7 +28,6 @@ class TraceLoad:
     prompt_tokens: int
     shared_tokens: int
     output_tokens: int
-    longest_prompt_tokens: int
 
     @property
     def arrivals(self) -> int:

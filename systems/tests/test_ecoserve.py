@@ -15,7 +15,8 @@ from harness.interface.decisions import Decision
 from harness.interface.entities import LengthPrediction, Request, RequestId
 from harness.interface.policies import System
 from harness.interface.views import GroupView
-from harness.tests.support.batches import Step, assert_same, watched
+from harness.policy_checks import IterationStep, assert_same
+from harness.tests.support.batches import watched
 from harness.tests.support.predictors import Truth
 from harness.tests.support.serving import (
     Everywhere,
@@ -285,7 +286,7 @@ def _eco(slack_ranges_s: list[float], fill: str) -> EcoServe:
     )
 
 
-def _serve(engine: Engine, eco: EcoServe) -> tuple[list[Step], pd.DataFrame]:
+def _serve(engine: Engine, eco: EcoServe) -> tuple[list[IterationStep], pd.DataFrame]:
     load, seen, recorder = _load(), watched(eco), Recorder()
     placement = Everywhere(*((str(s.id), (gpu,)) for gpu, s in enumerate(load.services)))
     engine.run(load, System("test", seen, RoundRobin(), placement, predictor=Wrong(load)), recorder)

@@ -20,7 +20,8 @@ from harness.interface.decisions import Decision
 from harness.interface.entities import LengthPrediction, Request
 from harness.interface.policies import SchedulingPolicy, System
 from harness.interface.views import GroupView
-from harness.tests.support.batches import Watched, assert_same, watched
+from harness.policy_checks import assert_same
+from harness.tests.support.batches import Watched, watched
 from harness.tests.support.serving import Everywhere, LinearCosts, cluster, workload
 from harness.workloads.workload import Workload
 

@@ -14,17 +14,24 @@ from hypothesis import strategies as st
 
 from baselines.fcfs import Fcfs
 from baselines.round_robin import RoundRobin
-from harness.config.build import build
-from harness.config.yaml_files import policy_files, read_policy
+from harness.config.yaml_files import policy_files
 from harness.engines.engine import Engine
 from harness.engines.recorder import Recorder
 from harness.engines.simulator.loop import Simulator
 from harness.interface.decisions import PriorityOrder
 from harness.interface.entities import Work
 from harness.interface.policies import Capability, SchedulingPolicy, System
+from harness.policy_checks import (
+    RECEIVES,
+    SMALL,
+    IterationStep,
+    assert_same,
+    maker,
+    random_load,
+    runs_the_same_batches,
+)
 from harness.tests.support.applications import applications
-from harness.tests.support.batches import Step, assert_same, watched
-from harness.tests.support.files import offered_to_all
+from harness.tests.support.batches import watched
 from harness.tests.support.loads import closed
 from harness.tests.support.policies import LeastServed, Paused, Promoting, Reserving, Restless, Srpt
 from harness.tests.support.predictors import Guess
@@ -55,7 +62,7 @@ POLICIES = policy_files()
 WHOLE = [path for path in POLICIES if "StaticBatching" in path.read_text(encoding="utf-8")]
 """Those that batch whole requests, which vLLM does not."""
 (VLLM,) = (path for path in POLICIES if path.stem == "vllm")
-MAX_NUM_SEQS, TOKENS = 24, 640
+MAX_NUM_SEQS, TOKENS = SMALL.values()
 REQUESTS, FEW = 140, 60
 BLOCKS = 90
 
@@ -88,13 +95,7 @@ def policies() -> Iterator[Any]:
 
 def _small(path: Path) -> SchedulingPolicy:
     """The policy of a file with limits that bind on a small workload."""
-    node = read_policy(path)
-    if "rule" in node:
-        limits = {"max_num_seqs": MAX_NUM_SEQS, "max_num_batched_tokens": TOKENS}
-        node["rule"] |= {name: limits[name] for name in limits.keys() & node["rule"].keys()}
-    costs = LinearCosts(blocks=BLOCKS, load=0.0)
-    policy: SchedulingPolicy = build(node, offered=offered_to_all(costs, cluster(2)))
-    return policy
+    return maker(path, SMALL)()
 
 
 LACKS = {Capability.SWAP, Capability.GPU_SHARE}
@@ -142,7 +143,9 @@ def _engines(
     return Simulator(**about, fast_forward=False), VllmDry(**about)
 
 
-def _serve(engine: Engine, load: Workload, policy: SchedulingPolicy) -> tuple[list[Step], Any]:
+def _serve(
+    engine: Engine, load: Workload, policy: SchedulingPolicy
+) -> tuple[list[IterationStep], Any]:
     seen, recorder = watched(policy), Recorder()
     placement = Everywhere(*((str(s.id), (gpu,)) for gpu, s in enumerate(load.services)))
     system = System("test", seen, RoundRobin(), placement, predictor=Guess())
@@ -159,13 +162,8 @@ def test_simulator_and_vllm_run_the_same_batches(
 
     Requests are taken in between iterations.
     """
-    simulator, dry = _engines(blocks=90, received_s=0.0013)
-    load = _load(7, timed=True, services=2, count=count)
-    ours, frame = _serve(simulator, load, policy())
-    theirs, counted = _serve(dry, load, policy())
-    assert_same(ours, theirs)
-    pd.testing.assert_frame_equal(frame, counted, rtol=1e-9)
-    assert counted["finished_s"].notna().all()
+    load = random_load(7, count, 0.02, blocks=BLOCKS, services=2, model=RECEIVES)
+    runs_the_same_batches(policy, load)
 
 
 @pytest.mark.slow
@@ -284,7 +282,7 @@ def test_fcfs_finds_cached_what_stock_vllm_does(seed: int) -> None:
 
 def _stock(
     load: Workload, costs: LinearCosts, max_num_seqs: int, tokens: int, *, caches: bool = False
-) -> tuple[list[Step], list[int]]:
+) -> tuple[list[IterationStep], list[int]]:
     """Batches of vLLM's own scheduler on the same virtual clock; preemptions of each request."""
     scheduler = vllm_dry.new_scheduler(
         Scheduler,

@@ -15,11 +15,10 @@ from harness.interface.events import Event
 from harness.interface.policies import Capability, PlacementPolicy, System
 from harness.interface.tables import RequestTable
 from harness.interface.views import ClusterView
+from harness.policy_checks import assert_conserved, assert_equal
 from harness.runs.building import window_of
 from harness.tests.support.files import (
     SCENARIOS,
-    assert_conserved,
-    assert_equal,
     name_of,
     offered_to_all,
     read_nodes,

@@ -14,7 +14,8 @@ from harness.engines.recorder import Recorder
 from harness.engines.simulator.loop import Simulator
 from harness.interface.decisions import Displaced, PriorityOrder
 from harness.interface.policies import SchedulingPolicy, System
-from harness.tests.support.batches import assert_same, watched
+from harness.policy_checks import assert_same
+from harness.tests.support.batches import watched
 from harness.tests.support.prefixes import alike
 from harness.tests.support.serving import SERVICE, Everywhere, LinearCosts, cluster, rule
 from harness.tools.benchmarks.moving_policies import DraftFcfs, Ordered

@@ -14,7 +14,8 @@ from harness.engines.recorder import Recorder
 from harness.engines.simulator.loop import Simulator
 from harness.interface.apps import OUTSIDE
 from harness.interface.policies import System
-from harness.tests.support.batches import assert_same, watched
+from harness.policy_checks import assert_same
+from harness.tests.support.batches import watched
 from harness.tests.support.cases import CASES
 from harness.tests.support.recorded_requests import trace
 from harness.tests.support.serving import Everywhere, LinearCosts, cluster, rule

@@ -18,7 +18,8 @@ from harness.engines.simulator.loop import Simulator
 from harness.interface.decisions import Displaced, PriorityOrder
 from harness.interface.policies import SchedulingPolicy, System
 from harness.interface.tables import Floats, RequestTable
-from harness.tests.support.batches import Step, assert_same, watched
+from harness.policy_checks import IterationStep, assert_same
+from harness.tests.support.batches import watched
 from harness.tests.support.files import offered_to_all
 from harness.tests.support.serving import LinearCosts, TwoSizes, cluster, rule, workload
 from harness.tests.support.shared import LeastServed, Together
@@ -90,7 +91,7 @@ def served(
     policy: SchedulingPolicy,
     costs: LinearCosts,
     **more: Any,
-) -> tuple[list[Step], pd.DataFrame]:
+) -> tuple[list[IterationStep], pd.DataFrame]:
     """Batches of both services on GPU 0, and the times of all requests."""
     built: Engine = engine(
         cluster=cluster(1),

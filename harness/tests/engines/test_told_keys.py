@@ -23,8 +23,9 @@ from harness.interface.events import Arrived, Event, Finished, Iterated, Moved, 
 from harness.interface.moving import MovingKey
 from harness.interface.policies import System
 from harness.interface.tables import Floats, RequestTable
+from harness.policy_checks import assert_same
 from harness.tests.support.applications import applications, assert_served_as_stepped
-from harness.tests.support.batches import Watching, assert_same
+from harness.tests.support.batches import Watching
 from harness.tests.support.learning import Learning, learning, pieces, pieces_of_seconds, scattered
 from harness.tests.support.loads import Load, assert_same_times, loads, waits_s
 from harness.tests.support.policies import RULES, Restless

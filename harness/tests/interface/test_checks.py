@@ -18,9 +18,9 @@ from harness.interface.decisions import (
     Until,
 )
 from harness.interface.entities import RequestId, ServiceId
+from harness.interface.ledger_problems import problems
 from harness.interface.policies import Capability
 from harness.tests.support.fakes import ALL, CHAT, CODE, FakeGroup, FakeScene
-from harness.tests.support.ledger_problems import problems
 
 R1, R2, R3, R4, R99 = (RequestId(number) for number in (1, 2, 3, 4, 99))
 RULE = ContinuousBatching(

@@ -12,9 +12,9 @@ from harness.interface.decisions import Decision, Reservation
 from harness.interface.draft import Draft
 from harness.interface.entities import RequestId
 from harness.interface.kv_ledger import KvLedger
+from harness.interface.ledger_problems import problems
 from harness.tests.support.drafts import one_line, scenes
 from harness.tests.support.fakes import ALL, CHAT, FakeGroup, FakeScene, by_id
-from harness.tests.support.ledger_problems import problems
 
 
 def _content(kv: KvLedger, view: FakeGroup) -> list[object]:

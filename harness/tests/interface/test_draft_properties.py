@@ -17,6 +17,7 @@ from harness.interface.filling import (
     fill_continuous,
     is_decode,
 )
+from harness.interface.ledger_problems import problems
 from harness.interface.views import RequestView
 from harness.tests.support.drafts import one_line, scenes
 from harness.tests.support.fakes import (
@@ -26,7 +27,6 @@ from harness.tests.support.fakes import (
     launched,
     numbers,
 )
-from harness.tests.support.ledger_problems import problems
 
 
 @settings(max_examples=25, deadline=None, derandomize=True)

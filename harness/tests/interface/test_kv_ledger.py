@@ -7,8 +7,8 @@ import pytest
 from harness.interface.decisions import Reservation
 from harness.interface.entities import RequestId, ServiceId
 from harness.interface.kv_ledger import KvLedger
+from harness.interface.ledger_problems import problems
 from harness.tests.support.fakes import CHAT, CODE, a_request
-from harness.tests.support.ledger_problems import problems
 from harness.tests.support.naive_ledger import BLOCK, SERVICES
 
 R1, R2, R3, R4 = (RequestId(number) for number in (1, 2, 3, 4))

@@ -16,12 +16,12 @@ from harness.interface.filling import (
     continuous_batch,
     is_decode,
 )
+from harness.interface.ledger_problems import problems
 from harness.interface.policies import Capability
 from harness.interface.views import GroupView
 from harness.tests.support.fakes import (
     numbers,
 )
-from harness.tests.support.ledger_problems import problems
 from harness.tests.support.serving import LinearCosts, serve, workload
 
 

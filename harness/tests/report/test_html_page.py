@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Iterator
+from functools import partial
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -48,7 +49,8 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     run = write_two_requests(tmp_path_factory.mktemp("runs") / "chats" / "0123456789ab")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(html_page, "newest", lambda results: iter([run]))
-        return html_page.write(ROOT, tmp_path_factory.mktemp("report") / "report.html")
+        place = tmp_path_factory.mktemp("report") / "report.html"
+        return html_page.write(ROOT, place, serve=partial(api.sweep, None))
 
 
 @pytest.fixture(scope="module")
@@ -209,19 +211,16 @@ def test_the_newest_runs_are_shown(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_without_runs_an_example_is_simulated(tmp_path: Path) -> None:
     (tmp_path / "results").mkdir()
-    (run,) = html_page.runs_part(tmp_path)
+    (run,) = html_page.runs_part(tmp_path, partial(api.sweep, None))
     assert run["name"].startswith("example/")
     assert run["count"] == len(run["requests"]) == 60
     assert sum(run["requests"][0][6:]) > 0
 
 
-def test_an_example_that_fails_is_one_sentence(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_example_that_fails_is_one_sentence(tmp_path: Path) -> None:
     lost = pd.DataFrame({"failed": ["no such model"]})
-    monkeypatch.setattr(api, "sweep", lambda **_: lost)
     with pytest.raises(ValueError, match="the example failed: no such model"):
-        html_page.simulate_example(tmp_path)
+        html_page.simulate_example(tmp_path, lambda _: lost)
 
 
 @pytest.fixture(scope="module")

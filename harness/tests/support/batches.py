@@ -1,16 +1,13 @@
-"""How many tokens each request computed in which iteration, recorded and compared."""
+"""How many tokens each request computed in which iteration, recorded."""
 
 from typing import ClassVar
-
-import pytest
 
 from harness.interface.decisions import Decision
 from harness.interface.events import Event, Iterated
 from harness.interface.policies import Capability, SchedulingPolicy
 from harness.interface.views import GroupView
+from harness.policy_checks import IterationStep
 from harness.tests.support.serving import Everywhere
-
-Step = tuple[float, dict[int, int]]  # its begin, and the tokens of each request
 
 
 class Watched:
@@ -21,7 +18,7 @@ class Watched:
 
     def __init__(self, inner: SchedulingPolicy) -> None:
         self._inner = inner
-        self.steps: list[Step] = []
+        self.steps: list[IterationStep] = []
 
     def observe(self, event: Event) -> None:
         """Keep the batch, and pass on what the policy hears."""
@@ -46,15 +43,6 @@ def watched(inner: SchedulingPolicy) -> Watched:
     return Same(inner)
 
 
-def assert_same(ours: list[Step], theirs: list[Step]) -> None:
-    """Fail with the first differing iteration from both sides."""
-    for number, (one, other) in enumerate(zip(ours, theirs, strict=False)):
-        same = list(one[1].items()) == list(other[1].items())
-        assert same, f"iteration {number}: {one} here, {other} there"
-        assert one[0] == pytest.approx(other[0], rel=1e-9, abs=1e-9), f"iteration {number}"
-    assert len(ours) == len(theirs)
-
-
 class Watching(Everywhere):
     """Keeps the batches, which the scheduling policy may not observe."""
 
@@ -62,7 +50,7 @@ class Watching(Everywhere):
 
     def __init__(self, *groups: tuple[str, tuple[int, ...]]) -> None:
         super().__init__(*groups)
-        self.steps: list[Step] = []
+        self.steps: list[IterationStep] = []
 
     def observe(self, event: Event) -> None:
         """Keep the batch."""

@@ -8,9 +8,9 @@ from harness.interface.decisions import Batch, PreemptionMode, Reservation
 from harness.interface.draft import Draft
 from harness.interface.entities import RequestId
 from harness.interface.filling import continuous_batch
+from harness.interface.ledger_problems import problems
 from harness.interface.views import RequestView
 from harness.tests.support.fakes import CHAT, CODE, FakeGroup, FakeRequest, FakeScene
-from harness.tests.support.ledger_problems import problems
 
 PROMISES = st.one_of(
     st.builds(Reservation, st.integers(0, 80)),

@@ -18,28 +18,28 @@ import json
 import sys
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from importlib import import_module
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 from rich.console import Console
-from rich.table import Table
 
 from harness.config.names import unknown_name
 from harness.report.agreement import late_text
 from harness.report.real_texts import JCT, order_text, same_batches_text, saving_text
-from harness.runs import published
+from harness.runs import comparison, published
 from harness.runs.cell_lists import read_cells
+from harness.runs.comparison import SEED, key_of, print_table
 from harness.runs.provenance import machine
-from harness.runs.stats import mean_of, paired_ratio
 from harness.runs.table import POLICY, SYSTEM
 from harness.tools.fidelity.speed import Speed, speeds_text
 from harness.tools.fidelity.twins import ENGINES, twins
 
-LOG, SEED = "iterations.parquet", "config.seed"
+LOG = "iterations.parquet"
+KIND, MEASURED, SIMULATED = "kind", "measured", "simulated"
 COMPARED = (
     *("prefill_requests", "prefill_tokens", "prefill_attended"),
     *("decode_requests", "context_tokens", "longest_tokens", "held_tokens"),
@@ -60,40 +60,43 @@ def compared(rows: pd.DataFrame, figures: Sequence[str] = FIGURES) -> list[dict[
     no run has.
     """
     rows = rows.assign(**{THROUGHPUT: rows["requests"] / rows["inference_s"]})
+    system = named_by(rows)
+    for name, part in rows.groupby(system):
+        real, simulated = _sides(part)
+        if sorted(real[SEED]) != sorted(simulated[SEED]):
+            raise ValueError(f"{name} has {len(real)} measured and {len(simulated)} simulated runs")
+    found = _against(rows.sort_values(system), figures, by=KIND, reference=MEASURED, at=[system])
+    sides = (found[found[KIND] == kind].to_dict("records") for kind in (MEASURED, SIMULATED))
+    return [
+        {
+            **{"system": str(real[key_of(system)]), "seeds": real["seeds"]},
+            **{"figure": real["figure"], "measured": _rounded(real["value"])},
+            **{end: _rounded(real[end]) for end in ("low", "high")},
+            "simulated": _rounded(ours["value"]),
+            "error": round(ours["value"] / ours["base"] - 1.0, 4) if ours["base"] else None,
+        }
+        for real, ours in zip(*sides, strict=True)
+    ]
+
+
+def _against(rows: pd.DataFrame, figures: Sequence[str], **sides: Any) -> pd.DataFrame:
+    """`harness.runs.comparison.compared`, with the kind of engine of each run in column `KIND`."""
     if unknown := [name for name in figures if name not in rows]:
         raise ValueError(unknown_name("figure of a run", unknown[0], dict.fromkeys(map(str, rows))))
-    found: list[dict[str, object]] = []
-    for system, part in rows.groupby(named_by(rows), sort=True):
-        real, simulated = _sides(part)
-        seeds = sorted(real[SEED])
-        if not seeds or seeds != sorted(simulated[SEED]):
-            raise ValueError(
-                f"{system} has {len(real)} measured and {len(simulated)} simulated runs"
-            )
-        for figure in figures:
-            ours, truth = float(simulated[figure].mean()), mean_of(real[figure])
-            found.append(
-                {
-                    **{"system": str(system), "seeds": len(seeds), "figure": figure},
-                    "measured": _rounded(truth.value),
-                    "low": _rounded(truth.low),
-                    "high": _rounded(truth.high),
-                    "simulated": _rounded(ours),
-                    "error": round(ours / truth.value - 1.0, 4) if truth.value else None,
-                }
-            )
-    return found
+    is_measured = rows["engine"].str.startswith(MEASURED)
+    rows = rows.assign(**{KIND: np.where(is_measured, MEASURED, SIMULATED)})
+    return comparison.compared(rows, figures, **sides)
 
 
 def _sides(rows: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Measured and simulated runs."""
-    is_measured = rows["engine"].str.startswith("measured")
+    is_measured = rows["engine"].str.startswith(MEASURED)
     return rows[is_measured], rows[~is_measured]
 
 
-def _rounded(value: float | None) -> float | None:
-    """To five significant digits."""
-    return None if value is None else float(f"{value:.5g}")
+def _rounded(value: float) -> float | None:
+    """To five significant digits; None for NaN."""
+    return None if np.isnan(value) else float(f"{value:.5g}")
 
 
 def named_by(rows: pd.DataFrame) -> str:
@@ -106,22 +109,21 @@ def savings(rows: pd.DataFrame, reference: str, figure: str = JCT) -> list[dict[
 
     Raises ValueError for a reference that was not run, and for a figure that no run has.
     """
-    if figure not in rows:
-        raise ValueError(unknown_name("figure of a run", figure, dict.fromkeys(map(str, rows))))
     name = named_by(rows)
     if reference not in set(rows[name]):
         raise ValueError(f"no run of {reference}, only of {', '.join(sorted(set(rows[name])))}")
-    found: list[dict[str, object]] = []
-    for other in sorted(set(rows[name]) - {reference}):
-        entry: dict[str, object] = {"system": other, "over": reference, "figure": figure}
-        for kind, part in zip(("measured", "simulated"), _sides(rows), strict=True):
-            seconds = part.set_index([name, SEED])[figure]
-            left = paired_ratio(*(seconds[one].sort_index() for one in (other, reference)))
-            ends = (None if end is None else 1.0 - end for end in (left.high, left.low))
-            entry[kind] = [1.0 - left.value, *ends]
-            entry["seeds"] = left.count
-        found.append(entry)
-    return found
+    found = _against(rows, [figure], by=name, reference=reference, at=[KIND])
+    ends = found[["ratio", "ratio_high", "ratio_low"]].rsub(1.0).to_numpy().tolist()
+    found["saved"] = [[None if np.isnan(end) else end for end in row] for row in ends]
+    return [
+        {
+            **{"system": other, "over": reference, "figure": figure},
+            **part.set_index(KIND)["saved"],
+            "seeds": int(part["seeds"].iloc[0]),
+        }
+        for other, part in found.groupby(key_of(name))
+        if other != reference
+    ]
 
 
 def order_agreement(rows: pd.DataFrame, figures: Sequence[str]) -> list[dict[str, object]]:
@@ -129,24 +131,17 @@ def order_agreement(rows: pd.DataFrame, figures: Sequence[str]) -> list[dict[str
 
     The 95% interval is a bootstrap over seeds. Empty for fewer systems than `LEAST_RANKED`.
     """
-    name = named_by(rows)
-    if rows[name].nunique() < LEAST_RANKED:
-        return []
+    name, rng = named_by(rows), np.random.default_rng(0)
     found: list[dict[str, object]] = []
-    rng = np.random.default_rng(0)
-    for figure in figures:
+    for figure in figures if rows[name].nunique() >= LEAST_RANKED else ():
         sides = [it.pivot(index=SEED, columns=name, values=figure) for it in _sides(rows)]
         seeds = sides[0].index.intersection(sides[1].index)
         drawn = (rng.choice(seeds, len(seeds)) for _ in range(DRAWS if len(seeds) > 1 else 0))
         low, high = np.quantile([_rank_correlation(sides, one) for one in drawn] or [np.nan], ENDS)
-        found.append(
-            {
-                **{"figure": figure, "systems": int(sides[0].shape[1]), "seeds": len(seeds)},
-                "rank_correlation": _rounded(_rank_correlation(sides, seeds)),
-                "low": None if np.isnan(low) else _rounded(float(low)),
-                "high": None if np.isnan(high) else _rounded(float(high)),
-            }
-        )
+        entry = {"figure": figure, "systems": int(sides[0].shape[1]), "seeds": len(seeds)}
+        correlations = (_rank_correlation(sides, seeds), float(low), float(high))
+        names = ("rank_correlation", "low", "high")
+        found.append(entry | dict(zip(names, map(_rounded, correlations), strict=True)))
     return found
 
 
@@ -164,11 +159,7 @@ def compared_batches(rows: pd.DataFrame, name: str) -> list[dict[str, object]]:
     """
     entries: list[dict[str, object]] = []
     for system, part in rows.groupby(name, sort=True):
-        real, simulated = (
-            {seed: Path(folder) for seed, folder in zip(some[SEED], some["folder"], strict=True)}
-            for some in _sides(part)
-        )
-        pairs = [(real[seed], simulated[seed]) for seed in sorted(real)]
+        pairs = pairs_of(part, name).items()
         if not all((folder / LOG).is_file() for pair in pairs for folder in pair):
             continue
         logs = [[every_iteration(pd.read_parquet(it / LOG)) for it in pair] for pair in pairs]
@@ -213,23 +204,17 @@ def _answers(folder: Path) -> pd.Series:
 
 def _print(content: Mapping[str, Any]) -> None:
     """The table, then savings, orders and batches as sentences."""
-    table = Table(title=f"{content['engine']}, beside simulated; means over seeds")
-    for name in ("system", "seeds", "figure", "measured", "simulated", "error"):
-        table.add_column(name, justify="left" if name in ("system", "figure") else "right")
-    for row in content["rows"]:
-        off = "-" if row["error"] is None else f"{row['error']:+.1%}"
-        cells = (row[n] for n in ("system", "seeds", "figure", "measured", "simulated"))
-        table.add_row(*map(str, cells), off)
-    console = Console(width=None if Console().is_terminal else 120)
-    console.print(table)
-    for row in content["savings"]:
-        console.print(saving_text(row))
-    for row in content["order"]:
-        console.print(order_text(row), highlight=False)
-    for row in content["batches"]:
-        console.print(same_batches_text(row))
+    console = Console(width=None if Console().is_terminal else 120, highlight=False)
+    rows = pd.DataFrame(content["rows"])
+    rows["error"] = ["-" if it != it else f"{it:+.1%}" for it in rows["error"].astype(float)]
+    table = rows.set_index(["system", "figure"])[["seeds", "measured", "simulated", "error"]]
+    print_table(table, console, f"{content['engine']}, beside simulated; means over seeds")
+    texts = {"savings": saving_text, "order": order_text, "batches": same_batches_text}
+    for part, text in texts.items():
+        for row in content[part]:
+            console.print(text(row))
     if "late" in content:
-        console.print(content["speed"], content["late"], sep="\n", highlight=False)
+        console.print(content["speed"], content["late"], sep="\n")
 
 
 def with_functions(rows: pd.DataFrame, figures: Sequence[str]) -> tuple[pd.DataFrame, list[str]]:
@@ -237,26 +222,22 @@ def with_functions(rows: pd.DataFrame, figures: Sequence[str]) -> tuple[pd.DataF
 
     The function is given the folder of a run. Raises ValueError for one that is not there.
     """
-    names = []
     for figure in figures:
-        module, is_function, name = figure.partition(":")
-        if is_function:
+        if ":" in figure:
             try:
-                function = getattr(import_module(module), name)
+                function = resolve_name(figure)
             except (ImportError, AttributeError, ValueError):
-                function = None
-            if not callable(function):
-                raise ValueError(f"--figures: there is no function {figure}")
+                raise ValueError(f"--figures: there is no function {figure}") from None
+            name = figure.rpartition(":")[2]
             rows = rows.assign(**{name: [function(Path(it)) for it in rows["folder"]]})
-        names.append(name or figure)
-    return rows, names
+    return rows, [figure.rpartition(":")[2] for figure in figures]
 
 
-def pairs_of(rows: pd.DataFrame) -> dict[Path, Path]:
-    """By folder of a measured run, that of the simulated one of the same system and seed."""
-    place = [named_by(rows), SEED]
-    real, simulated = (side.set_index(place)["folder"].to_dict() for side in _sides(rows))
-    return {Path(real[key]): Path(simulated[key]) for key in real if key in simulated}
+def pairs_of(rows: pd.DataFrame, name: str) -> dict[Path, Path]:
+    """By folder of a measured run, that of the simulated one of the same `name` and seed."""
+    sides = (side.set_index([name, SEED])["folder"].map(Path) for side in _sides(rows))
+    both = pd.concat(sides, axis=1, join="inner").sort_index()
+    return dict(both.itertuples(index=False, name=None))
 
 
 def with_twins(rows: pd.DataFrame, found: Mapping[Path, Mapping[str, Any]]) -> pd.DataFrame:
@@ -270,7 +251,7 @@ def content_of(
     rows: pd.DataFrame, figures: Sequence[str], reference: str | None, saved: str
 ) -> dict[str, Any]:
     """What is written. Raises ValueError where runs or figures are missing."""
-    pairs = pairs_of(rows)
+    pairs = pairs_of(rows, named_by(rows))
     if not any((measured / ENGINES).is_file() for measured in pairs):
         return _content(*with_functions(rows, figures), reference, saved)
     with twins(pairs, at_speed=False) as found:

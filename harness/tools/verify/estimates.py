@@ -26,8 +26,7 @@ from typing import Any
 
 import numpy as np
 
-from harness.engines.recorder import Recorder
-from harness.interface.events import Arrived, Finished
+from harness.engines.recorder import Recorder, area_under_number_s
 from harness.tools.verify.queues import Discipline, Queue
 from harness.tools.verify.samples import Floats, Sample, draw_sample, second_moment_s2
 
@@ -117,20 +116,6 @@ def broken_identities(queue: Queue, recorder: Recorder, sample: Sample) -> list[
         for name, found, expected in rules
         if not np.isclose(found, expected, rtol=EXACT, atol=0.0)
     ]
-
-
-def area_under_number_s(recorder: Recorder) -> float:
-    """Integral over time of the number of requests that have arrived and not finished.
-
-    The recorder must have kept its events.
-    """
-    steps = [
-        (event.now_s, 1 if isinstance(event, Arrived) else -1)
-        for event in recorder.events
-        if isinstance(event, Arrived | Finished)
-    ]
-    at_s, change = np.array(sorted(steps)).T
-    return float((change.cumsum()[:-1] * np.diff(at_s)).sum())
 
 
 def _samples(

@@ -24,12 +24,12 @@ from harness.interface.decisions import (
 )
 from harness.interface.entities import GpuId, Group, GroupId, ServiceId
 from harness.interface.events import Event, Iterated
+from harness.interface.ledger_problems import problems
 from harness.interface.moving import MovingKey
 from harness.interface.policies import Capability, SchedulingPolicy
 from harness.interface.tables import Floats, RequestTable
 from harness.interface.views import ClusterView, GroupView
 from harness.runs.building import window_of
-from harness.tests.support.ledger_problems import problems
 from harness.tests.support.loads import Load, assert_same_times, loads
 from harness.tests.support.serving import (
     Everywhere,

@@ -18,8 +18,9 @@ from harness.engines.simulator.loop import Simulator
 from harness.interface.entities import Service, ServiceId
 from harness.interface.events import Arrived, Event
 from harness.interface.policies import SchedulingPolicy, System
+from harness.policy_checks import IterationStep, assert_same
 from harness.predictors.oracle import Oracle
-from harness.tests.support.batches import Step, Watched, assert_same, watched
+from harness.tests.support.batches import Watched, watched
 from harness.tests.support.loads import closed
 from harness.tests.support.policies import Paused
 from harness.tests.support.serving import Everywhere, LinearCosts, cluster, rule, workload
@@ -95,7 +96,7 @@ def serve(
     return recorder
 
 
-def simulated(work: Workload, policy: SchedulingPolicy) -> list[Step]:
+def simulated(work: Workload, policy: SchedulingPolicy) -> list[IterationStep]:
     """The simulator's batches when every iteration takes a second."""
     seen = watched(policy)
     simulator = Simulator(

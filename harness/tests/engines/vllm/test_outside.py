@@ -13,7 +13,8 @@ from harness.engines.simulator.loop import Simulator
 from harness.interface.decisions import Displaced
 from harness.interface.events import AppArrived, AppFinished, Event, UnitFinished, UnitStarted
 from harness.interface.policies import System
-from harness.tests.support.batches import Watching, assert_same
+from harness.policy_checks import assert_same
+from harness.tests.support.batches import Watching
 from harness.tests.support.learning import learning, scattered
 from harness.tests.support.outside import LLM_S, applied, random_applications
 from harness.tests.support.policies import RULES

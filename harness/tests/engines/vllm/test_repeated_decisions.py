@@ -12,9 +12,9 @@ from harness.interface.decisions import Decision
 from harness.interface.draft import Draft
 from harness.interface.events import Event
 from harness.interface.filling import continuous_batch
+from harness.interface.ledger_problems import problems
 from harness.interface.policies import Capability, SchedulingPolicy
 from harness.interface.views import GroupView
-from harness.tests.support.ledger_problems import problems
 from harness.tests.support.serving import rule
 
 pytest.importorskip("vllm", reason="vLLM is not installed: make setup-vllm")

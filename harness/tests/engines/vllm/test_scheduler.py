@@ -14,7 +14,7 @@ from harness.interface.entities import (
     TenantId,
 )
 from harness.interface.events import Arrived, Event, Finished, Iterated, Predicted
-from harness.tests.support.ledger_problems import problems
+from harness.interface.ledger_problems import problems
 from harness.tests.support.serving import SERVICE, a_group, rule
 from harness.tests.support.telltale import TELLTALE, Nosy
 

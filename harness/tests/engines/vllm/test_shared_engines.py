@@ -17,7 +17,8 @@ from harness.interface.entities import Service
 from harness.interface.moving import MovingKey
 from harness.interface.policies import PlacementPolicy, SchedulingPolicy, System
 from harness.interface.tables import Floats, RequestTable
-from harness.tests.support.batches import assert_same, watched
+from harness.policy_checks import assert_same
+from harness.tests.support.batches import watched
 from harness.tests.support.serving import Everywhere, LinearCosts, cluster, rule, workload
 from harness.tests.support.shared import SHARED, LeastServed, Together
 from harness.tools.benchmarks.moving_policies import Ordered
