@@ -70,3 +70,14 @@ def own_imports(path: Path, *, for_types: bool = True) -> set[str]:
     """Modules of this project that a file imports."""
     found = imports(path, for_types=for_types)
     return {name for name in found if name.partition(".")[0] in FOLDERS}
+
+
+def imported_at_once(path: Path) -> list[str]:
+    """Modules that are imported where a file is, not by a function of it."""
+    found: list[str] = []
+    for node in tree(path).body:
+        if isinstance(node, ast.Import):
+            found += [name.name for name in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            found.append(str(node.module))
+    return found
