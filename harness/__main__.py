@@ -75,11 +75,12 @@ def compare(
     """Which scheduler for a recorded load, at which rate, by how much, how sure."""
     from harness.compare import Question, follow
 
+    names = [name for name in policies.split(",") if name]
     asked = Question(
         trace=trace.expanduser(),
         model=model,
         gpu=gpu,
-        policies=[name for name in policies.split(",") if name],
+        policies=names,
         reference=reference,
         requests=requests,
         tensor_parallel=tensor_parallel,

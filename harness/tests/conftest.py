@@ -1,13 +1,39 @@
-"""The order of the tests, and their last words: what was skipped, and why."""
+"""The order of the tests, and their last words: what was skipped, and which processes are left."""
 
 import os
 from collections import Counter
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
+from contextlib import ExitStack
 from typing import Any
 
 import pytest
 
+from harness.tests.support.processes import end_left, mark_suite
+
+MARK, LEFT = pytest.StashKey[str](), pytest.StashKey[list[str]]()
 ENGINE = "vLLM is not installed"
+
+
+@pytest.fixture(scope="session")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of a docker daemon of this process; skips where there can be none."""
+    place = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        place = place.parent  # of all workers
+    with ExitStack() as stack:
+        try:
+            from harness.tests.support.docker_daemon import NoDaemonError, daemon, unpacked
+
+            address = stack.enter_context(daemon(unpacked(place / "docker")))
+        except NoDaemonError as error:
+            pytest.skip(str(error))
+        yield address
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Mark what is started from here on, workers of this session among it."""
+    if not hasattr(config, "workerinput"):
+        config.stash[MARK] = mark_suite()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -61,10 +87,16 @@ def pytest_terminal_summary(terminalreporter: Any) -> Generator[None]:
     terminalreporter.write_line(sentence(skipped))
     if missing(skipped):
         terminalreporter.write_line("failed: with CI=true the tests of vLLM must run")
+    for process in terminalreporter.config.stash.get(LEFT, []):
+        terminalreporter.write_line(f"failed: a test has left process {process}")
 
 
+@pytest.hookimpl(trylast=True)
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Fail where the tests of the real engine should have run."""
-    is_worker = hasattr(session.config, "workerinput")
-    if not is_worker and missing(_skipped(session.config)):
+    """Fail where a process is left, its workers having ended, or the real engine was not tested."""
+    config = session.config
+    if hasattr(config, "workerinput"):
+        return
+    config.stash[LEFT] = end_left(config.stash[MARK])
+    if config.stash[LEFT] or missing(_skipped(config)):
         session.exitstatus = pytest.ExitCode.TESTS_FAILED

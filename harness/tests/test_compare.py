@@ -263,7 +263,7 @@ def test_bad_input_is_one_sentence(
 
 
 def test_bad_options_are_one_sentence(capsys: pytest.CaptureFixture[str]) -> None:
-    for given, said in (("no", "'no' is not a valid"), ("0", "0 is not in the range x>=1")):
+    for given, said in (("no", "a valid integer"), ("0", "greater than or equal to 1")):
         assert main(["compare", "a.jsonl", "--model", MODEL, "--requests", given]) == 2
         error = capsys.readouterr().err
         assert error.startswith("error: Invalid value for '--requests': ")

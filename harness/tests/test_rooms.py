@@ -9,6 +9,7 @@ import pytest
 
 from harness.config.paths import ROOT
 from harness.tests.support.sources import (
+    imported_at_once,
     imports,
     is_test,
     module_of,
@@ -179,6 +180,17 @@ def test_nothing_imports_the_tools() -> None:
         for path in MECHANISM_AND_PLOTS
         for module in sorted(own_imports(path))
         if room_of(module) == TOOLS != room_of(module_of(path))
+    ]
+    assert not found, "\n".join(found)
+
+
+def test_what_few_runs_need_is_imported_where_they_use_it() -> None:
+    """In functions: Ray, docker, and what copies or fetches data."""
+    found = [
+        f"{relative(path)} imports {name}"
+        for path in MECHANISM_AND_PLOTS
+        for name in imported_at_once(path)
+        if name.partition(".")[0] in ("ray", "docker", "wandb", "datasets")
     ]
     assert not found, "\n".join(found)
 

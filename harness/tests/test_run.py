@@ -41,11 +41,8 @@ def test_a_sweep_runs_every_job_and_leaves_only_runs(tmp_path: Path, elsewhere: 
     done = command(*words, folder=elsewhere)
     assert (done.returncode, "Traceback" in done.stderr) == (0, False)
     assert all(name in done.stdout for name in names)
-    once = runs_below(results)
-    assert len(once) == 2
+    assert len(runs_below(results)) == 2
     assert {path.name for path in results.iterdir()} == {"adhoc"}
-    assert command(*words, folder=elsewhere).returncode == 0
-    assert runs_below(results) == once
 
 
 @pytest.mark.slow

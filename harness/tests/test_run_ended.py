@@ -12,6 +12,7 @@ import pytest
 from harness import run
 from harness.runs import ending
 from harness.tests.support.command import COMMAND
+from harness.tests.support.processes import HANGS_S
 
 
 def _made_plain() -> None:
@@ -65,6 +66,6 @@ sys.argv = ["run.py"]
 runpy.run_path({str(COMMAND)!r}, run_name="__main__")
 """
     words = [sys.executable, "-c", program]
-    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=HANGS_S)
     assert done.returncode == 128 + signal.Signals[kind]
     assert done.stderr == f"{said}; finished cells are kept\n"

@@ -1,6 +1,7 @@
-"""What was skipped is said, and fails a run that should have had the real engine."""
+"""The last words of a session: what was skipped, and processes that tests have left."""
 
 import os
+import re
 import subprocess
 import sys
 from collections import Counter
@@ -10,6 +11,7 @@ import pytest
 
 from harness.config.paths import ROOT
 from harness.tests import conftest
+from harness.tests.support.processes import eventually, named
 
 
 @pytest.mark.parametrize(("why", "ci"), [(conftest.ENGINE, ""), ("x", "true")])
@@ -20,19 +22,35 @@ def test_elsewhere_and_for_other_reasons_tests_may_be_skipped(
     assert not conftest.missing(Counter({why: 1}))
 
 
-@pytest.mark.slow
-def test_skipped_tests_are_the_last_line_but_one(tmp_path: Path) -> None:
-    why = conftest.ENGINE
-    (tmp_path / "conftest.py").write_text((ROOT / "harness/tests/conftest.py").read_text())
-    (tmp_path / "test_it.py").write_text(
-        f"import pytest\n\ndef test_runs(): pass\n\ndef test_does_not(): pytest.skip('{why}')\n\n"
+def session(folder: Path, *tests: str) -> "subprocess.CompletedProcess[str]":
+    """A session of two workers under the rules of this one, where all can be installed."""
+    own = (ROOT / "harness/tests/conftest.py").read_text()
+    soon = "from harness.tests.support import processes\nprocesses.GRACE_S = 3.0\n"
+    (folder / "conftest.py").write_text(own + soon)
+    (folder / "test_it.py").write_text("\n".join(["import pytest, subprocess", *tests]))
+    return subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-n", "2", "."],
+        cwd=folder,
+        env=os.environ | {"PYTHONPATH": str(ROOT), "CI": "true"},
+        capture_output=True,
+        text=True,
     )
-    words = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-n", "2", "."]
-    done = subprocess.run(
-        words, cwd=tmp_path, env=os.environ | {"CI": "true"}, capture_output=True, text=True
+
+
+@pytest.mark.slow
+def test_what_was_skipped_and_what_is_left_are_the_last_lines_but_one(tmp_path: Path) -> None:
+    why = conftest.ENGINE
+    done = session(
+        tmp_path,
+        "def test_runs(): pass",
+        f"def test_does_not(): pytest.skip({why!r})",
+        "def test_leaves(): subprocess.Popen(['sleep', '1000'], start_new_session=True)",
     )
     assert done.returncode == 1, done.stdout
-    lines = done.stdout.splitlines()
-    assert lines[-1].startswith("1 passed, 1 skipped")
-    assert f"skipped (tests or whole files): 1 because {why}" in lines[-3:-1]
-    assert any(line.startswith("failed: with CI=true") for line in lines)
+    *_, skipped, ci, left, last = done.stdout.splitlines()
+    assert last.startswith("2 passed, 1 skipped")
+    assert skipped == f"skipped (tests or whole files): 1 because {why}"
+    assert ci.startswith("failed: with CI=true")
+    found = re.fullmatch(r"failed: a test has left process (\d+) sleep 1000 ", left)
+    assert found is not None
+    assert eventually(lambda: not named(int(found[1])))

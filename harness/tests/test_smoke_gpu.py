@@ -10,7 +10,7 @@ from harness.config.paths import ROOT
 from harness.costs.local_hardware import called, known_gpu
 from harness.costs.model_facts import load_models
 from harness.tests.support.configured import composed
-from harness.tools.fidelity import smoke_gpu
+from harness.tools.fidelity import settings, smoke_gpu
 
 
 def test_names_of_drivers_are_recognised() -> None:
@@ -61,8 +61,9 @@ def test_a_rehearsal_runs_the_same_commands(tmp_path: Path) -> None:
 def test_a_gpu_of_no_list_is_measured_served_and_compared(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """In this process: each of the three commands would import vLLM on its own."""
+    """In this process, for each command would import vLLM on its own; two loads of six."""
     pytest.importorskip("vllm", reason="vLLM is not installed: make setup-vllm")
+    from harness.engines.vllm import timed_batches
     from harness.tools.calibrate.__main__ import main as calibrate
     from harness.tools.fidelity.real_engine import main as compare
 
@@ -75,5 +76,8 @@ def test_a_gpu_of_no_list_is_measured_served_and_compared(
             return SimpleNamespace(returncode=run.run(config))
 
     monkeypatch.setattr(smoke_gpu, "subprocess", SimpleNamespace(run=run_here))
+    loads = {it: settings.LOADS[it] for it in ("offline", "Poisson 0.8")}
+    monkeypatch.setattr(settings, "LOADS", loads)
+    monkeypatch.setattr(timed_batches, "SHORT_S", 0.01)
     assert smoke_gpu.main(["--rehearse"]) == 0
     assert "makespan_s, over all settings: off by" in capsys.readouterr().out

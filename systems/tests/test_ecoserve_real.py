@@ -1,7 +1,6 @@
 """EcoServe and the schedulers beside it on real vLLM: the simulator's batches, exact answers."""
 
 from bisect import bisect_right
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar, cast
@@ -28,8 +27,7 @@ from harness.workloads.workload import Workload
 pytest.importorskip("vllm", reason="vLLM is not installed: make setup-vllm")
 pytestmark = [pytest.mark.vllm, pytest.mark.slow]
 
-from harness.engines.vllm.engine import Vllm  # noqa: E402
-from harness.tests.support.real_engine import BLOCK, BLOCKS, MAX_NUM_SEQS, TOKENS, engine  # noqa: E402
+from harness.tests.support.real_engine import BLOCK, BLOCKS, MAX_NUM_SEQS, TOKENS, kept_engine  # noqa: E402
 
 FILES = Path(__file__).parents[2] / "scenarios" / "policy"
 ENOUGH_LOANS = {
@@ -127,15 +125,6 @@ def serve(by: Engine, timed: Timed) -> Recorder:
     return recorder
 
 
-@pytest.fixture(scope="module")
-def loaded() -> Iterator[Vllm]:
-    """An engine that keeps its model."""
-    built = engine(keep_loaded=True)
-    yield built
-    for group in built.loaded.values():
-        group.stop()
-
-
 @pytest.mark.parametrize(
     ("name", "by_deadline"),
     [
@@ -145,10 +134,10 @@ def loaded() -> Iterator[Vllm]:
         ("ecoserve_full", False),
     ],
 )
-def test_real_vllm_runs_the_simulators_batches(loaded: Vllm, name: str, by_deadline: bool) -> None:
+def test_real_vllm_runs_the_simulators_batches(name: str, by_deadline: bool) -> None:
     """The simulator decides at the times at which the real engine did; loans and recalls occur."""
     real = Timed(policy(name, by_deadline=by_deadline))
-    measured = serve(loaded, real)
+    measured = serve(kept_engine(), real)
     simulated = Timed(policy(name, by_deadline=by_deadline), real.times_s)
     simulator = Simulator(
         cluster=cluster(1),

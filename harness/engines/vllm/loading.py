@@ -56,8 +56,7 @@ class GroupLoader:
         return services, self.options.settings(services, group)
 
     def keep(self, group: GroupHandle) -> bool:
-        """Whether a group stays loaded: one of this process does if asked to and idle."""
+        """Whether a group stays loaded: idle ones of this process if asked to, one of a kind."""
         if not self.options.keep_loaded or not isinstance(group, VllmGroup) or group.has_work:
             return False
-        self.options.loaded[group.settings] = group
-        return True
+        return self.options.loaded.setdefault(group.settings, group) is group

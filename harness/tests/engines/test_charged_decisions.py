@@ -1,6 +1,5 @@
 """What deciding takes: recorded whoever fills the batch, and on the clock if that is asked for."""
 
-import time
 from collections.abc import Callable
 
 import numpy as np
@@ -87,34 +86,32 @@ def test_fast_forward_changes_nothing(policy: str, seed: int, charge: float) -> 
     np.testing.assert_allclose(on[times], off[times], rtol=1e-9)
 
 
-NAP_S = 0.003
+KEY_S = 0.25
 
 
 class SlowKey(Scripted):
-    """An order whose key takes its time."""
+    """An order whose key takes its time; no other time passes."""
 
-    def __init__(self, batches: StaticBatching | None = None) -> None:
-        self._rule = batches or rule(max_num_seqs=4)
+    now_s = 0.0
 
     def schedule(self, view: GroupView) -> Decision:
         """At once."""
-        return Decision(priority_order=PriorityOrder(self._key, self._rule))
+        return Decision(priority_order=PriorityOrder(self._key, rule(max_num_seqs=4)))
 
-    @staticmethod
-    def _key(table: RequestTable) -> Floats:
-        time.sleep(NAP_S)
+    def _key(self, table: RequestTable) -> Floats:
+        self.now_s += KEY_S
         return table.arrival_s
 
 
-def test_measured_seconds_pass_on_the_clock() -> None:
+def test_measured_seconds_pass_on_the_clock(monkeypatch: pytest.MonkeyPatch) -> None:
     """Four iterations in the open; the key of the request takes its time before the first."""
-    free = _charged(workload([9], [4]), SlowKey(), "none")
-    charged = _charged(workload([9], [4]), SlowKey(), "measured")
-    assert free.requests["finished_s"][0] == 1.25
-    spent_s = sum(charged.decision_s["schedule"])
-    assert len(charged.decision_s["schedule"]) == 4
-    assert max(charged.decision_s["schedule"]) == charged.decision_s["schedule"][0] >= NAP_S
-    assert charged.requests["finished_s"][0] == pytest.approx(1.25 + spent_s, rel=1e-9)
+    policy = SlowKey()
+    for module in ("ask", "simulator.orders", "simulator.stepping"):
+        monkeypatch.setattr(f"harness.engines.{module}.perf_counter", lambda: policy.now_s)
+    assert _charged(workload([9], [4]), policy, "none").requests["finished_s"][0] == 1.25
+    charged = _charged(workload([9], [4]), policy, "measured")
+    assert charged.decision_s["schedule"] == [KEY_S, 0.0, 0.0, 0.0]
+    assert charged.requests["finished_s"][0] == 1.25 + KEY_S
 
 
 class Drafted(Scripted):

@@ -313,10 +313,8 @@ def test_colours_follow_the_system_and_the_button(shown: Browser) -> None:
 
 
 @pytest.mark.slow
-def test_it_opens_fast_and_asks_for_nothing(shown: Browser, report: Path) -> None:
+def test_it_asks_for_nothing(shown: Browser, report: Path) -> None:
     shown.open(report)
-    took_ms = shown.run("performance.getEntriesByType('navigation')[0].duration")
-    assert took_ms < 5_000  # a fifth of a second on an idle machine
     asked = {one for one in shown.requested if not one.startswith("data:")}
     assert asked == {report.as_uri()}
     assert shown.problems == []

@@ -65,11 +65,13 @@ def assert_same(results: Path, other: Path) -> None:
             assert (results / name / table).read_bytes() == (other / name / table).read_bytes()
 
 
-def joined(address: str, cell: Cell) -> Run | Failure:
-    """What a cell gives on the cluster."""
-    found: list[Run | Failure] = []
-    JoinedRay(address=address).run(iter([cell]), lambda _, gave: found.append(gave), samples=[cell])
-    return found[0]
+def failures(address: str, *cells: Cell) -> dict[int, str]:
+    """What is said of cells that fail on the cluster, by their seeds."""
+    found: dict[int, Run | Failure] = {}
+    JoinedRay(address=address).run(
+        iter(cells), lambda cell, gave: found.update({cell.seed: gave}), samples=cells
+    )
+    return {seed: gave.sentence for seed, gave in found.items() if isinstance(gave, Failure)}
 
 
 def test_nodes_of_a_cluster(cluster: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -86,21 +88,20 @@ def test_nodes_of_a_cluster(cluster: Any, tmp_path: Path, monkeypatch: pytest.Mo
     assert go(tmp_path / "one", theirs, "workers=1") == 0
     assert len(runs_below(tmp_path / "many")) == 3
     assert_same(tmp_path / "one", tmp_path / "many")
-    # A file that a node lacks is named.
-    cell, gone = cells_of(*words(tmp_path))[0], tmp_path / "prompts.jsonl"
-    named = replace(cell.named, files={str(gone): "0" * 64})
-    failure = joined(cluster.address, replace(cell, named=named))
-    assert isinstance(failure, Failure)
-    assert failure.sentence == f"{gone} is not on {socket.gethostname()}; every node needs it there"
 
     class Measures:
         runs_alone = True
         slots = type("Slots", (), {"cpus": None, "gpus": 4})()
 
-    # What no node has is not waited for.
-    lacking = joined(cluster.address, replace(cell, engine=Measures()))  # type: ignore[arg-type]
-    assert isinstance(lacking, Failure)
-    assert lacking.sentence == "no node of the cluster has 4 GPUs"
+    # A file that a node lacks is named, and what no node has is not waited for.
+    cell, other, _ = cells_of(*words(tmp_path))
+    gone = tmp_path / "prompts.jsonl"
+    unread = replace(cell, named=replace(cell.named, files={str(gone): "0" * 64}))
+    lacking = replace(other, engine=Measures())  # type: ignore[arg-type]
+    assert failures(cluster.address, unread, lacking) == {
+        0: f"{gone} is not on {socket.gethostname()}; every node needs it there",
+        1: "no node of the cluster has 4 GPUs",
+    }
 
 
 def test_an_address_where_nobody_answers_is_refused_soon() -> None:

@@ -12,6 +12,7 @@ import pytest
 
 from harness.config.paths import ROOT
 from harness.runs import tracking
+from harness.tests.support.processes import HANGS_S
 
 ROWS = pd.DataFrame({"config.seed": [0, 1], "s": [1.5, None]}, index=["r0", "r1"])
 
@@ -52,7 +53,7 @@ def test_mirrors_offline_without_a_connection(tmp_path: Path) -> None:
             env=clean | proxies | {"HOME": str(home), "NO_PROXY": "localhost"},
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=HANGS_S,
         )
     assert done.returncode == 0, done.stderr
     assert (done.stdout, done.stderr) == ("", "")

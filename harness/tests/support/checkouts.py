@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 from harness.config.paths import ROOT
+from harness.tests.support.processes import HANGS_S
 
 PARTS = ("harness", "baselines", "systems", "scenarios", "requirements")
 
@@ -27,7 +28,7 @@ def python(root: Path, program: str, **environment: str) -> str:
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=HANGS_S,
     )
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()

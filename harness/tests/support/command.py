@@ -10,6 +10,7 @@ import pytest
 from harness import run
 from harness.config.paths import ROOT
 from harness.runs.composing import BAD_INPUT, composed, sentence
+from harness.tests.support.processes import HANGS_S
 
 COMMAND = ROOT / "harness" / "run.py"
 ENSEMBLE = ("workload=mixinstruct", "policy=vllm_0_3", "hardware=a100_80g_8", "system=samullm")
@@ -32,7 +33,7 @@ def command(*arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=HANGS_S,
     )
     assert sorted(folder.iterdir()) == before
     return done

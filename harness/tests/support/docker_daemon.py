@@ -4,20 +4,21 @@ Where none answers, its packages are downloaded (apt) and unpacked below a folde
 installed. That takes root and a Debian; elsewhere tests say why they are skipped.
 """
 
+import fcntl
 import io
 import os
 import shutil
 import subprocess
 import tarfile
 import tempfile
-import time
 from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import docker
 from docker.errors import DockerException
+
+from harness.tests.support.processes import HANGS_S, eventually, started
 
 IMAGE = "harness-busybox:1"
 _PACKAGES = (
@@ -31,70 +32,63 @@ class NoDaemonError(Exception):
     """Why there is no daemon."""
 
 
-@dataclass(frozen=True, slots=True)
-class Daemon:
-    """A daemon that answers at `url`."""
-
-    url: str
-    process: "subprocess.Popen[bytes]"
-
-
 @contextmanager
-def daemon(packages: Path) -> Iterator[Daemon]:
-    """A daemon of its own from unpacked packages. Raises NoDaemonError where there can be none."""
+def daemon(packages: Path) -> Iterator[str]:
+    """The address of a daemon of its own from unpacked packages. Raises NoDaemonError."""
     # Paths of sockets may have 107 characters.
     place = Path(tempfile.mkdtemp(prefix="docker-"))
     url = f"unix://{place}/docker.sock"
     path = f"{packages}/usr/bin:{packages}/usr/sbin:{os.environ['PATH']}"
     options = ("--storage-driver=vfs", "--iptables=false", "--ip6tables=false", "--bridge=none")
     places = (f"--data-root={place}/data", f"--exec-root={place}/exec", f"--pidfile={place}/pid")
-    with (place / "log").open("wb") as log:
-        process = subprocess.Popen(
-            ["dockerd", *options, *places, "-H", url],
-            env={**os.environ, "PATH": path},
-            stdout=log,
-            stderr=log,
-        )
+    words, environment = ["dockerd", *options, *places, "-H", url], {**os.environ, "PATH": path}
     try:
-        _await(url, process, place / "log")
-        _import_image(url, packages)
-        yield Daemon(url, process)
+        with (
+            (place / "log").open("wb") as log,
+            started(words, env=environment, stdout=log, stderr=log) as process,
+        ):
+            _await(url, process, place / "log")
+            _import_image(url, packages)
+            yield url
     finally:
-        process.terminate()
-        process.wait(20)
         shutil.rmtree(place, ignore_errors=True)
 
 
 def unpacked(folder: Path) -> Path:
-    """The root of the unpacked packages of a daemon."""
-    root = folder / "root"
-    if root.is_dir():
-        return root
+    """The root of the unpacked packages of a daemon, which processes may ask for at a time."""
     if os.geteuid() or not (shutil.which("apt-get") and shutil.which("dpkg")):
         raise NoDaemonError("a docker daemon needs root, apt-get and dpkg")
-    folder.mkdir(parents=True, exist_ok=True)
+    folder.mkdir(exist_ok=True)
+    with (folder / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (folder / "root").is_dir():
+            _unpack(folder)
+    return folder / "root"
+
+
+def _unpack(folder: Path) -> None:
     try:
         for command in (["apt-get", "-q", "update"], ["apt-get", "-q", "download", *_PACKAGES]):
-            subprocess.run(command, cwd=folder, check=True, capture_output=True, timeout=120)
+            subprocess.run(command, cwd=folder, check=True, capture_output=True, timeout=HANGS_S)
         for package in folder.glob("*.deb"):
-            subprocess.run(["dpkg", "-x", package, root], check=True, capture_output=True)
+            subprocess.run(["dpkg", "-x", package, "root"], cwd=folder, check=True)
     except (subprocess.SubprocessError, OSError) as error:
         raise NoDaemonError(f"no packages of a docker daemon: {error}") from None
-    return root
 
 
 def _await(url: str, process: "subprocess.Popen[bytes]", log: Path) -> None:
-    for _ in range(100):
-        try:
+    """Until it answers, or has ended."""
+
+    def answers() -> bool:
+        with suppress(DockerException):
             docker.DockerClient(base_url=url).ping()
-        except DockerException:
-            if process.poll() is not None:
-                break
-            time.sleep(0.1)
-        else:
-            return
-    last = log.read_text(errors="replace").splitlines()[-1:]
-    raise NoDaemonError(f"a docker daemon does not start here: {last}")
+            return True
+        return False
+
+    eventually(lambda: answers() or process.poll() is not None)
+    if process.poll() is not None:
+        last = log.read_text(errors="replace").splitlines()[-1:]
+        raise NoDaemonError(f"a docker daemon does not start here: {last}")
 
 
 def _import_image(url: str, packages: Path) -> None:

@@ -2,7 +2,6 @@
 
 import os
 import signal
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -44,21 +43,4 @@ class Deadly:
             if not mark.exists():
                 mark.touch()
                 os.kill(os.getpid(), signal.SIGKILL)
-        return self.inner.build(seed)
-
-
-@dataclass(frozen=True)
-class Slow:
-    """A recipe that takes its time, and says in `folder` that it has begun."""
-
-    inner: WorkloadFactory
-    folder: Path
-    seconds: float
-    files: Mapping[str, str] = field(default_factory=dict)
-    models: tuple[str, ...] = ()
-
-    def build(self, seed: int) -> Workload:
-        """Wait, then follow the recipe inside."""
-        (self.folder / f"{seed}").touch()
-        time.sleep(self.seconds)
         return self.inner.build(seed)

@@ -2,12 +2,15 @@
 
 from collections import Counter
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from baselines.edf import Edf
 from harness.interface.decisions import (
+    ContinuousBatching,
     Decision,
     Deployment,
     PriorityOrder,
@@ -18,7 +21,7 @@ from harness.interface.entities import (
     Group,
     RequestId,
 )
-from harness.interface.events import Arrived, Event, Iterated
+from harness.interface.events import Arrived, Event, Finished, Iterated
 from harness.interface.filling import continuous_batch, is_decode, next_tokens
 from harness.interface.policies import Capability
 from harness.interface.tables import RequestTable
@@ -317,3 +320,19 @@ class Promoting:
             rule(chunked_prefill=True, max_num_seqs=1),
         )
         return Decision(priority_order=order, wake_s=self._turn_s if sign > 0 else None)
+
+
+class NotedEdf(Edf):
+    """Writes down how many tokens an answer has when it is finished, in a file, a line each."""
+
+    subscribes = frozenset({Finished})
+
+    def __init__(self, *, path: str, rule: ContinuousBatching, displaces: str | None) -> None:
+        super().__init__(rule=rule, displaces=displaces)
+        self._path = Path(path)
+
+    def observe(self, event: Event) -> None:
+        """Write it."""
+        assert isinstance(event, Finished)
+        with self._path.open("a") as file:
+            file.write(f"{event.output_tokens}\n")

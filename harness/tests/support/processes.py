@@ -1,9 +1,26 @@
-"""What processes below this one do, as Linux has it."""
+"""Processes that tests start: how they end, what they listen at, and which are left."""
 
 import os
-from collections.abc import Iterator
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any, TypeVar
+from uuid import uuid4
 
+from harness.runs.pool_worker import end_with_parent
+
+HANGS_S = 1200.0
+"""For what takes seconds, or minutes on a busy machine: only a test that hangs takes so long."""
+SUITE = "HARNESS_SUITE"
+"""Marks of the test sessions that a process was started below, in its environment."""
+GRACE_S = 120.0
+"""Within which a process ends that has been told to."""
+_TRACKER = "multiprocessing.resource_tracker"  # ends with its parent
+
+T = TypeVar("T")
 _LISTENS = "0A"
 _LOOPBACK = {
     "0100007F",
@@ -58,3 +75,61 @@ def _parents() -> Iterator[tuple[int, int]]:
         except OSError:
             continue
         yield int(folder.name), int(stat.rpartition(")")[2].split()[1])
+
+
+def eventually(happens: Callable[[], T]) -> T:
+    """What `happens` returns once that is true. AssertionError where it never is."""
+    until_s = time.monotonic() + HANGS_S
+    while not (found := happens()):
+        assert time.monotonic() < until_s, "it has not happened"
+        time.sleep(0.05)
+    return found
+
+
+@contextmanager
+def started(words: Sequence[str], **about: Any) -> Iterator["subprocess.Popen[Any]"]:
+    """A process and a group of its own: SIGTERM when the block ends, then the group is killed.
+
+    `about` is for `Popen`. The process gets SIGTERM as well where this one ends.
+    """
+    process = subprocess.Popen(words, start_new_session=True, preexec_fn=end_with_parent, **about)
+    try:
+        yield process
+    finally:
+        process.terminate()
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(GRACE_S)
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def mark_suite() -> str:
+    """Have all processes that are started from now on bear a new mark; returns it."""
+    mark = uuid4().hex
+    os.environ[SUITE] = f"{os.environ.get(SUITE, '')} {mark}"
+    os.environ["SPT_NOENV"] = "1"  # Ray's and vLLM's set their titles, but not over the environment
+    return mark
+
+
+def end_left(mark: str) -> list[str]:
+    """Kill what bears a mark and does not end by itself; its command lines."""
+    until_s = time.monotonic() + GRACE_S
+    while (left := _marked(mark)) and time.monotonic() < until_s:
+        time.sleep(0.1)
+    for process in left:
+        with suppress(ProcessLookupError):
+            os.kill(process, signal.SIGKILL)
+    return [f"{process} {name}" for process, name in left.items()]
+
+
+def _marked(mark: str) -> dict[int, str]:
+    """Processes that bear a mark, and their command lines."""
+    found = {}
+    for process, parent in _parents():
+        name = named(process)
+        with suppress(OSError):
+            bears = mark.encode() in Path(f"/proc/{process}/environ").read_bytes()
+            if bears and not (parent == os.getpid() and _TRACKER in name):
+                found[process] = name
+    return found

@@ -4,10 +4,12 @@ from pathlib import Path
 from typing import Any
 
 from harness.engines.vllm.engine import Vllm
+from harness.engines.vllm.group import EngineSettings, VllmGroup
 from harness.tests.support.serving import cluster
 
 VOCABULARY = 1000
 MAX_NUM_SEQS, TOKENS, BLOCKS, BLOCK = 16, 256, 40, 32
+_KEPT: dict[tuple[EngineSettings, ...], VllmGroup] = {}
 
 
 def engine(**changes: Any) -> Vllm:
@@ -33,6 +35,11 @@ def engine(**changes: Any) -> Vllm:
         "loads_first": True,
     }
     return Vllm(**about | changes)
+
+
+def kept_engine(**changes: Any) -> Vllm:
+    """As `engine`, on what tests of this process have loaded before, which stays loaded."""
+    return engine(keep_loaded=True, loaded=_KEPT, **changes)
 
 
 def write_weights(folder: Path, *, layers: int = 2, kv_heads: int = 2, seed: int = 0) -> None:

@@ -57,3 +57,14 @@ def imports(path: Path) -> Iterator[str]:
 def own_imports(path: Path) -> set[str]:
     """Modules of this project that a file imports."""
     return {name for name in imports(path) if name.partition(".")[0] in FOLDERS}
+
+
+def imported_at_once(path: Path) -> list[str]:
+    """Modules that are imported where a file is, not by a function of it."""
+    found: list[str] = []
+    for node in tree(path).body:
+        if isinstance(node, ast.Import):
+            found += [name.name for name in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            found.append(str(node.module))
+    return found

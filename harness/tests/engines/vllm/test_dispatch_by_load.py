@@ -25,7 +25,7 @@ pytestmark = pytest.mark.vllm
 
 from harness.engines.vllm.dry import VllmDry  # noqa: E402
 from harness.engines.vllm.run import VllmRun  # noqa: E402
-from harness.tests.support.real_engine import MAX_NUM_SEQS, TOKENS, engine  # noqa: E402
+from harness.tests.support.real_engine import MAX_NUM_SEQS, TOKENS, engine, kept_engine  # noqa: E402
 
 
 def _groups(
@@ -81,7 +81,7 @@ def test_real_groups_are_dealt_to_as_they_answer(monkeypatch: pytest.MonkeyPatch
 
     monkeypatch.setattr(VllmRun, "_deliver", watched)
     load = _load(24, gap_s=0.02)
-    _groups(engine(), load, LeastLoaded(counts="requests"), ("m", (0,)), ("m", (1,)))
+    _groups(kept_engine(), load, LeastLoaded(counts="requests"), ("m", (0,)), ("m", (1,)))
     assert sorted(request for ids in given_to.values() for request in ids) == list(range(24))
     assert max(held_then) > 0
 

@@ -1,8 +1,8 @@
 """Real engines that come and go: stages, requests that move with their tokens, a killed process."""
 
 import time
-from dataclasses import replace
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar
 from unittest.mock import Mock
 
 import numpy as np
@@ -13,7 +13,8 @@ from baselines.fcfs import Fcfs
 from baselines.round_robin import RoundRobin
 from harness.costs.model import ProfileCosts
 from harness.engines.recorder import Recorder
-from harness.interface.decisions import Deployment
+from harness.interface.decisions import Decision, Deployment
+from harness.interface.draft import Draft
 from harness.interface.entities import (
     GpuId,
     Group,
@@ -22,8 +23,11 @@ from harness.interface.entities import (
     Service,
     ServiceId,
 )
+from harness.interface.events import Event, Iterated, Moved
+from harness.interface.filling import continuous_batch
 from harness.interface.graph import Edges
-from harness.interface.policies import System
+from harness.interface.policies import Capability, System
+from harness.interface.views import GroupView, RequestView
 from harness.planning.plan_tracking import StagedPlacement
 from harness.planning.plans import Plan, Stage
 from harness.planning.preview import StagePreview
@@ -38,7 +42,7 @@ from harness.engines.vllm.group import Report
 from harness.engines.vllm.groups import Groups
 from harness.engines.vllm.measured import Life
 from harness.engines.vllm.prompts import Prompts
-from harness.engines.vllm.ray import GroupLost, RayGroup
+from harness.engines.vllm.ray import ANSWER_S, GroupLost, RayGroup
 from harness.tests.support.real_engine import engine
 
 pytestmark = [pytest.mark.vllm, pytest.mark.slow]
@@ -142,11 +146,48 @@ def _assert_apart(gpu: pd.DataFrame) -> None:
         assert (ordered["start_s"].to_numpy()[1:] >= ordered["end_s"].to_numpy()[:-1] - 1e-6).all()
 
 
-def test_a_chain_of_two_models(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Summaries on one slot, judges beside them; then judges on both.
+SUMMARIES, JUDGED_TOKENS = 12, 20
 
-    Judges that are in the middle of an answer move to both slots with what they have.
+
+@dataclass
+class InMidAnswer:
+    """First come first served, but judges are in the middle of an answer when the others are done.
+
+    The last summary waits until a judge has begun, of which events of another group tell alone. A
+    judge with so many tokens waits until it has moved.
     """
+
+    requires: ClassVar[frozenset[Capability]] = frozenset()
+    subscribes: ClassVar[frozenset[type[Event]]] = frozenset({Iterated, Moved})
+    have_begun: bool = False
+    have_moved: bool = False
+    summarized: set[int] = field(default_factory=set)
+
+    def observe(self, event: Event) -> None:
+        """Learn of judges."""
+        self.have_moved |= isinstance(event, Moved)
+        if isinstance(event, Iterated):
+            self.have_begun |= max(event.batch.tokens) >= SUMMARIES
+
+    def schedule(self, view: GroupView) -> Decision:
+        """All that need not wait."""
+        draft, runs = Draft(view), [r for r in view.requests.values() if not self._waits(r)]
+        self.summarized |= {int(r.facts.id) for r in runs if r.facts.id < SUMMARIES}
+        continuous_batch(draft, runs)
+        return draft.decision(wake_s=view.now_s + 0.01)
+
+    def counts(self) -> dict[str, int]:
+        """Summaries that it has run."""
+        return {"summarized": len(self.summarized)}
+
+    def _waits(self, request: RequestView) -> bool:
+        if request.facts.id < SUMMARIES:
+            return request.facts.id == SUMMARIES - 1 and not self.have_begun
+        return request.generated_tokens >= JUDGED_TOKENS and not self.have_moved
+
+
+def test_a_chain_of_two_models(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Summaries on one slot, judges beside them; then judges on both, with what they have."""
     prompts = dict[int, list[int]]()
     asked = Prompts.prompt
 
@@ -156,8 +197,9 @@ def test_a_chain_of_two_models(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(Prompts, "prompt", noted)
     edges = _chain(4, 3)
-    load = work({TINY: (12, 60), SMALL: (4, 400)}, edges)
-    recorder, answers = serve(load, system({TINY: ONE, SMALL: ONE}, {SMALL: TWO}))
+    load = work({TINY: (SUMMARIES, 60), SMALL: (4, 100)}, edges)
+    serving = replace(system({TINY: ONE, SMALL: ONE}, {SMALL: TWO}), scheduling=InMidAnswer())
+    recorder, answers = serve(load, serving)
     frame, gpu = recorder.requests, recorder.gpu_frame()
     assert frame["finished_s"].notna().all()
     assert [len(answers[r]) for r in range(len(load))] == load.output_tokens.tolist()
@@ -168,17 +210,17 @@ def test_a_chain_of_two_models(monkeypatch: pytest.MonkeyPatch) -> None:
         assert len(prompts[child]) == load.prompt_tokens[child]
         assert frame["started_s"][child] >= frame["finished_s"][parent]
     assert loaded(gpu)[-1] == ("small", 2)
+    assert recorder.counts["summarized"] == SUMMARIES
     _assert_apart(gpu)
 
 
 def test_a_process_that_does_not_answer_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody waits for ever for a process that lives and says nothing."""
     monkeypatch.setattr(ray, "wait", lambda promised, timeout: ([], promised))
-    monkeypatch.setattr("harness.engines.vllm.ray.ANSWER_S", 0.05)
     group = RayGroup(Group(GroupId("g"), frozenset({TINY}), (GpuId(0),)), Mock(), Mock())
     group.step()
-    time.sleep(0.06)
-    with pytest.raises(GroupLost, match=r"the process of g has not answered for 0\.05 s"):
+    group.asked_s -= ANSWER_S
+    with pytest.raises(GroupLost, match=rf"the process of g has not answered for {ANSWER_S:g} s"):
         group.step()
 
 

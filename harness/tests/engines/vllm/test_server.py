@@ -3,25 +3,27 @@
 import http.client
 import json
 import os
+import re
 import shutil
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from harness.config.paths import ROOT
+from harness.tests.support.processes import HANGS_S, eventually, started
 
 pytest.importorskip("vllm", reason="vLLM is not installed: make setup-vllm")
 pytestmark = [pytest.mark.vllm, pytest.mark.slow]
 
 POLICY = """
-_target_: baselines.edf.Edf
+_target_: harness.tests.support.policies.NotedEdf
+path: {path}
 displaces: null
 rule:
   _target_: harness.interface.decisions.ContinuousBatching
@@ -32,7 +34,6 @@ rule:
   max_padding_tokens: 0
   watermark: 0.0
 """
-STARTS_WITHIN_S = 300
 WORDS = 900
 JSON = {"Content-Type": "application/json"}
 
@@ -91,48 +92,39 @@ def _environment(policy: Path) -> dict[str, str]:
 
 
 @pytest.fixture(scope="module")
-def port(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A file with the number of words of every answer, as the engine finishes them."""
+    return tmp_path_factory.mktemp("finished") / "words"
+
+
+@pytest.fixture(scope="module")
+def port(tmp_path_factory: pytest.TempPathFactory, finished: Path) -> Iterator[int]:
     """A server on this port."""
     folder = tmp_path_factory.mktemp("server")
     policy = folder / "policy.yaml"
-    policy.write_text(POLICY)
+    policy.write_text(POLICY.format(path=finished))
     port, log = _free_port(), folder / "log"
-    with log.open("w") as sink:
-        server = subprocess.Popen(
-            _command(_model(folder / "model"), port),
-            env=_environment(policy),
-            cwd=folder,
-            stdout=sink,
-            stderr=subprocess.STDOUT,
-        )
-    try:
-        _wait_for(port, server, log)
-        yield port
-    finally:
-        server.terminate()
-        try:
-            server.wait(30)
-        except subprocess.TimeoutExpired:
-            server.kill()
-            server.wait(30)
-
-
-def _wait_for(port: int, server: "subprocess.Popen[bytes]", log: Path) -> None:
-    until = time.monotonic() + STARTS_WITHIN_S
-    while time.monotonic() < until:
+    words, about = _command(_model(folder / "model"), port), {"env": _environment(policy)}
+    with (
+        log.open("w") as sink,
+        started(words, cwd=folder, stdout=sink, stderr=subprocess.STDOUT, **about) as server,
+    ):
+        eventually(lambda: _serves(port) or server.poll() is not None)
         assert server.poll() is None, log.read_text()[-3000:]
-        try:
-            if _answer(port, "GET", "/health", b"", {})[0] == 200:
-                return
-        except OSError:
-            time.sleep(0.5)
-    pytest.fail(log.read_text()[-3000:])
+        yield port
+
+
+def _serves(port: int) -> bool:
+    try:
+        return _answer(port, "GET", "/health", b"", {})[0] == 200
+    except OSError:
+        return False
 
 
 def _answer(
     port: int, method: str, path: str, body: bytes, headers: dict[str, str]
 ) -> tuple[int, bytes]:
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=120)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=HANGS_S)
     try:
         connection.request(method, path, body, headers)
         response = connection.getresponse()
@@ -154,24 +146,32 @@ def _complete(port: int, words: int, **fields: object) -> tuple[int, Any]:
     return status, json.loads(text)
 
 
-def test_answers_come_in_the_order_of_the_policy(port: int) -> None:
+def _served(port: int, state: str) -> float:
+    """Requests that are `running` or `waiting`, as the server counts them."""
+    text = _answer(port, "GET", "/metrics", b"", {})[1].decode()
+    found = re.search(rf"^vllm:num_requests_{state}{{.*}} (.*)$", text, re.MULTILINE)
+    assert found is not None
+    return float(found[1])
+
+
+def test_answers_come_in_the_order_of_the_policy(port: int, finished: Path) -> None:
     """While one long answer is written three more are asked for; their deadlines decide."""
-    done: list[float] = []
+    have_waited = False
+    while not have_waited:  # on a machine where all could wait before the first was answered
+        finished.write_text("")
+        with ThreadPoolExecutor(4) as clients:
 
-    def ask(deadline_s: float, words: int) -> int:
-        status, answer = _complete(port, words, vllm_xargs={"deadline_s": deadline_s})
-        assert answer["usage"]["completion_tokens"] == words
-        done.append(deadline_s)
-        return status
+            def ask(deadline_s: float, words: int) -> Future[tuple[int, Any]]:
+                about = {"deadline_s": deadline_s}
+                return clients.submit(_complete, port, words, vllm_xargs=about)
 
-    with ThreadPoolExecutor(4) as clients:
-        asked = [clients.submit(ask, 99.0, 600)]
-        time.sleep(0.7)
-        for deadline_s in (30.0, 10.0, 20.0):
-            asked.append(clients.submit(ask, deadline_s, 60))
-            time.sleep(0.05)
-        assert [future.result() for future in asked] == [200] * 4
-    assert done == [99.0, 10.0, 20.0, 30.0]
+            asked = [ask(99.0, WORDS)]
+            eventually(lambda: _served(port, "running") or finished.read_text())
+            asked += [ask(30.0, 13), ask(10.0, 11), ask(20.0, 12)]
+            eventually(lambda: _served(port, "waiting") == 3 or finished.read_text())
+            have_waited = not finished.read_text()
+            assert [future.result()[0] for future in asked] == [200] * 4
+    assert finished.read_text().split() == [str(WORDS), "11", "12", "13"]
 
 
 BAD_BODIES = (
@@ -218,7 +218,7 @@ def test_bad_requests_do_not_end_the_server(port: int) -> None:
 def test_a_client_that_goes_away_leaves_nothing_behind(port: int) -> None:
     """Its answer is given up, and the one slot is free again."""
     body = {"model": "tiny", "prompt": "w1", "max_tokens": 900, "ignore_eos": True, "stream": True}
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=HANGS_S)
     connection.request("POST", "/v1/completions", json.dumps(body).encode(), JSON)
     connection.getresponse().read(20)
     connection.close()

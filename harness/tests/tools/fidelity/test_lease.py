@@ -1,6 +1,7 @@
 """What a machine with a GPU measures in one go, rehearsed on the CPU."""
 
 import json
+import sys
 import tarfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,9 +14,11 @@ pytest.importorskip("vllm", reason="vLLM is not installed: make setup-vllm")
 pytestmark = pytest.mark.vllm
 
 from harness.engines.recorder import TIMES  # noqa: E402
-from harness.tools.fidelity import lease, lease_steps  # noqa: E402
+from harness.tools.fidelity import lease, lease_steps, settings  # noqa: E402
 from harness.tools.fidelity.lease_store import FigureRow  # noqa: E402
 
+LOADS = ("offline", "Poisson 0.8")
+NOT_NEEDED = ("ray", "docker", "wandb", "datasets")
 ROW = FigureRow("a", "jct_s_mean", [2.0, 4.0], [3.3])
 
 
@@ -82,7 +85,13 @@ def test_bad_input_is_one_sentence(
 
 
 @pytest.mark.slow
-def test_every_step_leaves_its_runs_and_its_simulated_figures(tmp_path: Path) -> None:
+def test_every_step_leaves_its_runs_and_its_simulated_figures(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Two loads of six, without packages that runs in one process do not need."""
+    monkeypatch.setattr(settings, "LOADS", {it: settings.LOADS[it] for it in LOADS})
+    for package in NOT_NEEDED:
+        monkeypatch.setitem(sys.modules, package, None)
     assert start(tmp_path, "--rehearse") == 0
     steps, found = summary(tmp_path), tables(tmp_path)
     assert list(steps) == list(lease.BY_NAME)
