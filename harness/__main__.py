@@ -76,21 +76,11 @@ def compare(
     from harness.compare import Question, follow
 
     names = [name for name in policies.split(",") if name]
-    asked = Question(
-        trace=trace.expanduser(),
-        model=model,
-        gpu=gpu,
-        policies=names,
-        reference=reference,
-        requests=requests,
-        tensor_parallel=tensor_parallel,
-        data_parallel=data_parallel,
-        ttft_s=ttft,
-        tpot_s=tpot,
-        itl_s=itl,
-        more=tuple(more or ()),
-        results=results.resolve(),
-    )
+    load = {"trace": trace.expanduser(), "requests": requests, "more": tuple(more or ())}
+    machine = {"gpu": gpu, "tensor_parallel": tensor_parallel, "data_parallel": data_parallel}
+    limits = {"ttft_s": ttft, "tpot_s": tpot, "itl_s": itl}
+    chosen = {"policies": names, "reference": reference, "results": results.resolve()}
+    asked = Question(model=model, **load, **machine, **limits, **chosen)  # type: ignore[arg-type]
     follow(asked, out)
 
 

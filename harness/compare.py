@@ -174,6 +174,7 @@ def compare(asked: Question, say: Callable[[str], None] = lambda _: None) -> Com
     say(lines[-1])
     rows, failed = _ran([*words, _axes(rates, [*dict.fromkeys(policies)])], asked.reference)
     rows = rows.assign(load=(rows[RATE].astype(float) * own_load).round(4))
+    rows = rows.sort_values("load", kind="stable")
     plain = rows[rows[DRAW].astype(int) == 0]
     also = [
         *(f"left out: {name}: {why}" for name, why in failed.items()),

@@ -199,7 +199,8 @@ def _rows(
             for one, other in product(sides, repeat=2)
         }
         up = BETTER[FIGURES[figure].better if figure in FIGURES else ""]
-        signs = {two: up * (np.nan if it is None else it) for two, (_, it) in pairs.items()}
+        # Not -0 where they are alike.
+        signs = {two: up * (np.nan if it is None else it) + 0.0 for two, (_, it) in pairs.items()}
         best = max(known, key=lambda name: up * means[name])
         for name, side in sides.items():
             ratio, beaten = pairs[name, reference][0], sum(signs[it, name] == 1 for it in sides)

@@ -78,7 +78,7 @@ WRONG_TYPES = {
     "engine.max_num_seqs=[1]": "engine.max_num_seqs=[1] is not a whole number",
     "workload.model=3": "workload.model=3 is not a text",
     "uncertainty_draws=${name}": "uncertainty_draws='adhoc': it must be a whole number",
-    "cluster._target_=harness.predictors.oracle.Oracle": "cluster is a Oracle, not Cluster",
+    "cluster._target_=harness.predictors.oracle.Oracle": "cluster is a Oracle, not CellExecutor",
 }
 """A word whose value has another type than its key, given or by reference, and the sentence."""
 
