@@ -30,7 +30,7 @@ from harness.results import scenario_runs, scenarios
 from harness.runs.comparison import CHOSEN, SEED
 from harness.runs.figures import header_of
 from harness.runs.published import write as write_file
-from harness.runs.record import Row, config_of, read_rows
+from harness.runs.record import RecordError, Row, config_of, read_rows
 from harness.runs.table import basis
 from harness.why import PARTS, parts
 
@@ -183,6 +183,8 @@ def runs_part(root: Path, serve: Callable[[Sequence[str]], pd.DataFrame]) -> lis
     for folder in folders:
         try:
             found.append(run_of(folder))
+        except RecordError as error:
+            print(f"left out: {error}", file=sys.stderr)
         except KeyError as missing:
             print(f"{folder} is left out: it has no {missing}", file=sys.stderr)
     return found

@@ -105,6 +105,8 @@ def write_run(folder: Path, run: Run, *, trace: bool = False) -> None:
 def read_run(folder: Path) -> Run:
     """A run as it was written, its tables read as they are asked for. Raises `RecordError`."""
     try:
+        if not (folder / "facts.json").is_file():
+            raise ValueError("it has no facts.json, as of an older program")
         facts, provenance, engines = (
             _json_of(folder / f"{name}.json") for name in ("facts", "provenance", "engines")
         )
@@ -245,6 +247,8 @@ _UNREADABLE = (OSError, ValueError, TypeError, AttributeError, KeyError, yaml.YA
 
 
 def _cannot_be_read(folder: Path, error: Exception) -> RecordError:
+    if isinstance(error, RecordError):
+        return error
     said = " ".join(str(error).split())
     return RecordError(f"the run {folder} cannot be read, remove it: {said}")
 
