@@ -153,7 +153,7 @@ def why(
     """Why a request was late: its seconds by part."""
     from harness.why import explained
 
-    Console().print(explained(folder, request))
+    explained(folder, request, Console())
 
 
 @results.command()

@@ -33,12 +33,12 @@ from harness.config.names import unknown_name
 from harness.config.paths import ROOT
 from harness.config.yaml_files import read_choice
 from harness.runs.cells import Cell
-from harness.runs.comparison import compared, differences, print_table, table_of
+from harness.runs.comparison import compared, differences, table_of
 from harness.runs.figures import DRAW, header_of
 from harness.runs.gpu_time import served_per_s
 from harness.runs.published import RESULTS
 from harness.runs.record import NOTES
-from harness.runs.table import POLICY, basis
+from harness.runs.table import POLICY, basis, print_table
 from harness.runs.trace_intervals import ATTAINMENT
 from harness.workloads.recorded import Trace
 from harness.workloads.trace_load import TraceLoad

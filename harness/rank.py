@@ -30,8 +30,9 @@ from harness.config.trust import TRUSTED_PACKAGES
 from harness.config.yaml_files import read_yaml
 from harness.league import REFERENCE, check_loads, league
 from harness.policy_checks import NotOfferedError, every_check
-from harness.runs.comparison import print_table, table_of
+from harness.runs.comparison import table_of
 from harness.runs.figures import header_of
+from harness.runs.table import print_table
 
 USUAL = ("sharegpt", "azure_code")
 RULE = read_yaml(ROOT / "scenarios" / "policy" / "vllm.yaml")["rule"]

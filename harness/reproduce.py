@@ -24,7 +24,6 @@ from pathlib import Path
 import pandas as pd
 from matplotlib.figure import Figure
 from rich.console import Console
-from rich.table import Table
 
 from harness import api
 from harness.claims.judge import Source, check, judge, judge_facts
@@ -37,6 +36,7 @@ from harness.report.paper_page import for_terminal, page_of
 from harness.runs import published
 from harness.runs.basis import cost_basis
 from harness.runs.composed_cells import Matrix
+from harness.runs.table import print_table
 from plots import forest, style
 from plots.inputs import Inputs
 
@@ -155,11 +155,17 @@ def publish_page(paper: Paper, source: Source, results: Path) -> None:
 
 def list_figures(paper: Paper) -> None:
     """Print the figures of a paper and what they are made from."""
-    table = Table("figure", "shows", "scenarios", "claims", box=None, pad_edge=False)
-    for figure in paper.figures:
-        runs = ", ".join((*figure.scenarios, *figure.also)) or "none"
-        table.add_row(figure.name, figure.shows, runs, str(len(paper.of_figure(figure.name))))
-    Console().print(table)
+    heads = ("figure", "shows", "scenarios", "claims")
+    rows = [
+        (
+            one.name,
+            one.shows,
+            ", ".join((*one.scenarios, *one.also)) or "none",
+            len(paper.of_figure(one.name)),
+        )
+        for one in paper.figures
+    ]
+    print_table(pd.DataFrame(rows, columns=heads).set_index([*heads[:3]]), Console())
 
 
 def reproduce(asked: Reproduction) -> int:

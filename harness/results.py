@@ -22,12 +22,12 @@ from harness.runs.comparison import (
     differences,
     key_of,
     of_sides,
-    print_table,
     text_of,
     texts,
 )
 from harness.runs.figures import FIGURES
 from harness.runs.record import damage_of, read_summaries
+from harness.runs.table import print_table
 from harness.runs.trace_intervals import BLOCK, KEY
 
 

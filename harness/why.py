@@ -8,7 +8,9 @@ token), and paused (it held KV but was in no iteration, or was in none because o
 from pathlib import Path
 
 import pandas as pd
-from rich.table import Table
+from rich.console import Console
+
+from harness.runs.table import print_table
 
 PARTS = ("waiting_s", "preempted_s", "prefill_s", "decode_s", "paused_s")
 
@@ -47,12 +49,10 @@ def explain(folder: Path, request: int) -> pd.DataFrame:
     return pd.DataFrame({"seconds": every.loc[request], "median of its service": every.median()})
 
 
-def explained(folder: Path, request: int) -> Table:
-    """The parts as a table. Raises ValueError as `explain` does."""
-    frame = explain(folder, request)
-    table = Table(title=f"request {request}: {frame['seconds'].sum():,.3f} s to completion")
-    for name in ("part", *frame.columns):
-        table.add_column(name, justify="left" if name == "part" else "right")
-    for part, values in frame.iterrows():
-        table.add_row(str(part).removesuffix("_s"), *(f"{value:,.3f}" for value in values))
-    return table
+def explained(folder: Path, request: int, console: Console) -> None:
+    """Print the parts. Raises ValueError as `explain` does."""
+    frame = explain(folder, request).rename_axis("part")
+    title = f"request {request}: {frame['seconds'].sum():,.3f} s to completion"
+    print_table(
+        frame.rename(lambda part: part.removesuffix("_s")).map("{:,.3f}".format), console, title
+    )

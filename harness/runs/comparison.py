@@ -11,10 +11,6 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-from rich import box
-from rich.console import Console
-from rich.measure import Measurement
-from rich.table import Table
 
 from harness.runs.figures import FIGURES, LESS, MORE, View, header_of
 from harness.runs.limits import unlike_limits
@@ -282,17 +278,3 @@ def table_of(
     shown = found.assign(text=texts(found, what))
     table = shown.pivot_table("text", list(down), across, "first", fill_value="-", sort=False)
     return table.rename(columns=lambda name: header_of(str(name)))
-
-
-def print_table(table: pd.DataFrame, console: Console, title: str = "") -> None:
-    """Print a frame, its index on the left; a file gets the whole width that it needs."""
-    rows = table.reset_index()
-    printed = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, title=title or None)
-    for place, name in enumerate(rows):
-        printed.add_column(str(name), justify="left" if place < table.index.nlevels else "right")
-    for line in rows.astype(str).itertuples(index=False):
-        printed.add_row(*line)
-    if not console.is_terminal:
-        wide = console.options.update(width=10_000)
-        console.width = max(console.width, Measurement.get(console, wide, printed).maximum)
-    console.print(printed)

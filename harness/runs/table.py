@@ -65,17 +65,38 @@ def print_cells(
     the table needs. Rows that are `failed` have no figures and are counted.
     """
     console = console or Console(markup=False)
-    table = as_table(rows, settings, compare, shows)
-    if console.is_terminal and _width(table) > console.width:
-        table.padding = (0, 0)
-        for column in table.columns:
-            column.width = column.min_width
+    table, caption = as_table(rows, settings, compare, shows)
     if limits := limits_sentence(_ran(rows)):
         console.print(limits, highlight=False)
     console.print(basis(_ran(rows)), highlight=False)
-    # What is wider than the terminal breaks there, nothing is left out.
-    console.width = max(_width(table), console.width)
-    console.print(table)
+    print_table(table, console, caption=caption)
+
+
+def print_table(
+    table: pd.DataFrame, console: Console, title: str | None = None, caption: str | None = None
+) -> None:
+    """Print a frame of texts, its index on the left.
+
+    No cell and no word of a header breaks: a file gets the whole width that this needs, and what is
+    wider than a terminal goes on there, close together.
+    """
+    heads = [*map(str, table.index.names), *map(str, table.columns)]
+    places = table.index.to_frame().astype(str).to_numpy()
+    lines = np.hstack([places, table.astype(str).to_numpy()]).tolist()
+    shown = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, title=title)
+    shown.caption, shown.caption_justify = caption, "left"
+    for place, head in enumerate(heads):
+        least = max(map(len, [*head.split(), *(line[place] for line in lines)]))
+        side: Literal["left", "right"] = "left" if place < table.index.nlevels else "right"
+        shown.add_column(head, justify=side, min_width=least)
+    for line in lines:
+        shown.add_row(*line)
+    if console.is_terminal and _width(shown) > console.width:
+        shown.padding = (0, 0)
+        for column in shown.columns:
+            column.width = column.min_width
+    console.width = max(_width(shown), console.width)
+    console.print(shown)
 
 
 def print_varied(
@@ -211,8 +232,11 @@ def as_table(
     settings: Mapping[str, Mapping[str, object]],
     compare: Mapping[str, object],
     shows: Sequence[str],
-) -> Table:
-    """Rows by setting in the order of the matrix, then the compared axis, its reference first."""
+) -> tuple[pd.DataFrame, str]:
+    """Texts by setting in the order of the matrix, then the compared axis, its reference first.
+
+    And what the table is of, for below it.
+    """
     axis = str(compare["axis"]) if compare else "system"
     places = _places(rows, settings, axis)
     keys = list(places.columns)
@@ -228,19 +252,13 @@ def as_table(
     varies = axis in places and places[axis].nunique() > 1
     reference = _plain(compare["reference"]) if compare and varies else None
     means = _ordered(means, keys, axis, reference)
-    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, caption_justify="left")
-    table.caption = _caption(sorted(set(means["seeds"]) - {0}), axis, reference)
-    table.caption += _samples(rows, lacks)
     columns = _settings(means, keys, list(map(str, limits)), shows)
     columns += _figures(means, keys, axis, reference, shows)
-    for place, (header, cells) in enumerate(columns):
-        # A header may break between its words, no cell and no word may.
-        least = max(map(len, [*header.split(), *cells]))
-        justify: Literal["left", "right"] = "left" if place < len(keys) else "right"
-        table.add_column(header, justify=justify, min_width=least)
-    for line in zip(*(cells for _, cells in columns), strict=True):
-        table.add_row(*line)
-    return table
+    heads, cells = zip(*columns, strict=True)
+    index = pd.MultiIndex.from_arrays(cells[: len(keys)], names=heads[: len(keys)])
+    table = pd.concat(map(pd.Series, cells[len(keys) :]), axis=1, keys=heads[len(keys) :])
+    caption = _caption(sorted(set(means["seeds"]) - {0}), axis, reference) + _samples(rows, lacks)
+    return table.set_axis(index), caption
 
 
 def _settings(

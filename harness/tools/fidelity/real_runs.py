@@ -32,9 +32,9 @@ from harness.report.agreement import late_text
 from harness.report.real_texts import JCT, order_text, same_batches_text, saving_text
 from harness.runs import comparison, published
 from harness.runs.cell_lists import read_cells
-from harness.runs.comparison import SEED, key_of, print_table
+from harness.runs.comparison import SEED, key_of
 from harness.runs.provenance import machine
-from harness.runs.table import POLICY, SYSTEM
+from harness.runs.table import POLICY, SYSTEM, print_table
 from harness.tools.fidelity.speed import Speed, speeds_text
 from harness.tools.fidelity.twins import ENGINES, twins
 
