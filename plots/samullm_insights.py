@@ -5,13 +5,13 @@ rows, 3 and 10 from runs.
 """
 
 import json
-from pathlib import Path
 from typing import Any
 
 import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.figure import Figure
 
+from harness.claims.effects import run_in
 from harness.config.paths import PROFILES
 from plots import style
 from plots.inputs import Inputs
@@ -89,10 +89,10 @@ def figure3(inputs: Inputs) -> Figure:
     figure = style.new_figure(1200, 480)
     panels = figure.subplots(1, 2, sharey=True, sharex=True)
     for panel, (_, row) in zip(panels, rows.sort_values("engine").iterrows(), strict=True):
-        folder = Path(str(row["folder"]))
-        running = running_requests(folder)
+        run = run_in(str(row["folder"]))
+        running = running_requests(run)
         panel.plot(np.arange(len(running)), running, color=style.BLUE, linewidth=1.2)
-        panel.set_title(f"{row['engine']}: {iterations_s(folder):.1f} s", loc="left")
+        panel.set_title(f"{row['engine']}: {iterations_s(run):.1f} s", loc="left")
         panel.set_xlabel("iteration")
     panels[0].set_ylabel("running requests")
     style.add_footer(
@@ -110,7 +110,7 @@ def figure10(inputs: Inputs) -> Figure:
     if rows.empty:
         raise ValueError("figure 10 needs a run: run harness/run.py +scenario=chain_summary")
     run = rows.sort_values(SEED, kind="stable").iloc[0]
-    chunks = sorted(chunks_of(Path(str(run["folder"]))), reverse=True)
+    chunks = sorted(chunks_of(run_in(str(run["folder"]))), reverse=True)
     figure = style.new_figure(1000, 420)
     panel = figure.subplots()
     panel.bar(np.arange(len(chunks)), chunks, width=1.0, color=style.BLUE)

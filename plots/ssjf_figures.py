@@ -6,14 +6,13 @@ cross where it is for one value alone.
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from harness.claims.effects import SEED, Cells, Selector, curve, select
+from harness.claims.effects import SEED, Cells, Selector, curve, select, value_of
 from harness.runs.basis import cost_basis
 from plots import style
 from plots.inputs import Claims, Inputs
@@ -164,7 +163,7 @@ def _measured(cells: Cells, panel: Panel, side: Selector) -> Cells:
     if not panel.reading:
         return chosen
     measure = MEASURES[panel.reading]
-    return chosen.assign(**{panel.reading: [measure(Path(it)) for it in chosen["folder"]]})
+    return chosen.assign(**{panel.reading: [value_of(measure, it) for it in chosen["folder"]]})
 
 
 def _fill(axes: Axes, panel: Panel, cells: Cells, printed: Claims) -> None:

@@ -3,13 +3,13 @@
 Cells are a tidy data frame with one row per run: a column per axis of the scenario (`seed` and, for
 instance, `system`, `requests`), the figures of the run's summary, and `folder`. A selector is a
 mapping from axes to values, or a list of selectors whose figures are added. A figure is a column,
-or a function of a run folder for what no summary holds.
+or a function of the run in the folder for what no summary holds.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +18,13 @@ import pandas as pd
 from pandas.api.types import is_numeric_dtype
 
 from harness.config.names import unknown_name
+from harness.runs.cells import Run
+from harness.runs.record import read_run
 from harness.runs.stats import geometric_mean_of
 
 Cells = pd.DataFrame
 Selector = Mapping[str, Any] | Sequence[Mapping[str, Any]]
-Measure = str | Callable[[Path], float]
+Measure = str | Callable[[Run], float]
 
 SEED = "seed"
 ALL = "all"
@@ -130,16 +132,29 @@ def figures(
 
 def _values(cells: Cells, figure: Measure) -> list[float]:
     if not isinstance(figure, str):
-        return [1.0 if it == PROBE else float(_of_folder(figure, it)) for it in cells["folder"]]
+        return [value_of(figure, it) for it in cells["folder"]]
     if figure not in cells:
         raise ClaimError(unknown_name("figure", figure, dict.fromkeys(map(str, cells.columns))))
     return cells[figure].astype(float).tolist()
 
 
+def value_of(figure: Callable[[Run], float], place: Run | str) -> float:
+    """A figure of a run, or of the run in a folder; 1 of a `PROBE`."""
+    if isinstance(place, Run):
+        return float(figure(place))
+    return 1.0 if place == PROBE else _of_folder(figure, place)
+
+
 @cache
-def _of_folder(figure: Callable[[Path], float], folder: str) -> float:
-    """A figure of a run folder, which never changes; several claims ask for the same one."""
-    return figure(Path(folder))
+def _of_folder(figure: Callable[[Run], float], folder: str) -> float:
+    """Folders never change, and several claims ask for the same figure."""
+    return float(figure(run_in(folder)))
+
+
+@lru_cache(maxsize=256)
+def run_in(folder: str) -> Run:
+    """The run of a folder, of which several figures are asked for one after the other."""
+    return read_run(Path(folder))
 
 
 def _sides(

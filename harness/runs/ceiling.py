@@ -12,18 +12,16 @@ at the n, not necessarily whole, for which this is largest. Nothing is said of l
 such a machine is useless.
 """
 
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-import pandas as pd
 
 from harness.costs.iteration import IterationTable
 from harness.interface.entities import ServiceId
 from harness.interface.tables import Floats, Ints
 from harness.runs.building import costs_of
+from harness.runs.cells import Run
 from harness.runs.config import stored_configuration
-from harness.runs.record import config_of
 
 MOST_TOKENS = 8192
 """Of a prompt in one iteration, as servers limit it."""
@@ -37,31 +35,30 @@ class Room(NamedTuple):
     max_num_seqs: int
 
 
-def kv_tokens(folder: Path) -> float:
+def kv_tokens(run: Run) -> float:
     """Tokens of KV, in whole blocks, of the group of a run of one service.
 
     Raises ValueError as `most_per_s`.
     """
-    return float(_room_and_table(folder)[0].kv_tokens)
+    return float(_room_and_table(run)[0].kv_tokens)
 
 
-def most_per_s(folder: Path) -> float:
+def most_per_s(run: Run) -> float:
     """Requests per second, of the lengths, KV, limits and costs of a run of one service and group.
 
     Raises ValueError for a run whose placement states no tensor parallelism.
     """
-    room, table = _room_and_table(folder)
-    columns = ["prompt_tokens", "output_tokens"]
-    requests = pd.read_parquet(folder / "requests.parquet", columns=columns)
-    prompts, answers = (requests[name].to_numpy(np.int64) for name in columns)
+    room, table = _room_and_table(run)
+    lengths = (run.requests[name] for name in ("prompt_tokens", "output_tokens"))
+    prompts, answers = (one.to_numpy(np.int64) for one in lengths)
     return most_of(table, room, prompts, answers)
 
 
-def _room_and_table(folder: Path) -> tuple[Room, IterationTable]:
-    config = stored_configuration(config_of(folder))
+def _room_and_table(run: Run) -> tuple[Room, IterationTable]:
+    config = stored_configuration(run.config)
     degree = config.system["placement"].get("tensor_parallel")
     if not isinstance(degree, int):
-        raise ValueError(f"{folder} has no one tensor parallelism")
+        raise ValueError("the run has no one tensor parallelism")
     costs, service = costs_of(config), ServiceId(config.workload["model"])
     block_tokens, most = costs.block_tokens(service), int(config.engine["max_num_seqs"])
     room = Room(costs.kv_blocks(service, degree) * block_tokens, block_tokens, most)

@@ -90,7 +90,7 @@ class Cell:
     varied: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Run:
     """What a cell gave.
 
@@ -100,7 +100,7 @@ class Run:
     how measured engines were configured. `figures` are its summary, where that has been computed.
     """
 
-    config: Mapping[str, object]
+    config: Mapping[str, Any]
     facts: Mapping[str, Any]
     provenance: Mapping[str, object]
     tables: Mapping[str, pd.DataFrame]

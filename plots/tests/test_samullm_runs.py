@@ -1,6 +1,7 @@
 """Figures of SamuLLM from made-up runs: every bar and panel is there, what is missing is named."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,8 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
 from harness.claims.paper import load_paper
-from harness.tests.support.run_folders import write_chain_run
+from harness.runs.record import write_run
+from harness.tests.support.run_folders import chain_run, run_with
 from plots import samullm_bars, samullm_insights, samullm_schedules
 from plots.inputs import Inputs, span_of
 from systems.samullm.measures import SUMMARISER
@@ -74,7 +76,8 @@ def test_missing_runs_are_named() -> None:
 @pytest.mark.parametrize("name", samullm_schedules.FIGURES)
 def test_a_schedule_has_a_panel_for_every_method(name: str, tmp_path: Path) -> None:
     what = samullm_schedules.FIGURES[name]
-    run = str(write_chain_run(tmp_path / "run"))
+    write_run(tmp_path / "run", replace(chain_run(), figures={"n": 1.0}))
+    run = str(tmp_path / "run")
     rows = pd.DataFrame(
         [
             {**what.where, **matcher, "folder": run, "costs.profile": "p", "costs.fit_error": 0.1}
@@ -96,8 +99,9 @@ def test_kept_tables_are_drawn() -> None:
 
 def test_running_requests_are_drawn_for_both_engines(tmp_path: Path) -> None:
     steps = {"iterations": [1, 2], "duration_s": [2.0, 3.0], "prefill_requests": [1, 0]}
-    pd.DataFrame(steps | {"decode_requests": [2, 2]}).to_parquet(tmp_path / "iterations.parquet")
-    rows = [{"engine": engine, "folder": str(tmp_path)} for engine in ("real", "sim")]
+    log = pd.DataFrame(steps | {"decode_requests": [2, 2]})
+    write_run(tmp_path / "run", run_with({"n": 1.0}, iterations=log))
+    rows = [{"engine": engine, "folder": str(tmp_path / "run")} for engine in ("real", "sim")]
     runs = {"running_requests": pd.DataFrame(rows)}
     figure = samullm_insights.figure3(Inputs(name="fig3", runs=runs))
     assert [panel.get_title(loc="left") for panel in figure.axes] == ["real: 5.0 s", "sim: 5.0 s"]
@@ -107,8 +111,8 @@ def test_running_requests_are_drawn_for_both_engines(tmp_path: Path) -> None:
 
 def test_documents_are_drawn_longest_first(tmp_path: Path) -> None:
     requests = {"service": SUMMARISER, "app": [0] * 1 + [1] * 9 + [2] * 2}
-    pd.DataFrame(requests).to_parquet(tmp_path / "requests.parquet")
-    row = {"config.workload.documents": 100, "config.seed": 0, "folder": str(tmp_path)}
+    write_run(tmp_path / "run", run_with({"n": 1.0}, requests=pd.DataFrame(requests)))
+    row = {"config.workload.documents": 100, "config.seed": 0, "folder": str(tmp_path / "run")}
     runs = {"chain_summary": pd.DataFrame([row])}
     figure = samullm_insights.figure10(Inputs(name="fig10", runs=runs))
     bars = [patch for patch in figure.axes[0].patches if isinstance(patch, Rectangle)]

@@ -1,7 +1,7 @@
 """SSJF's gains from made-up runs: every curve and every printed value is drawn."""
 
+from functools import cache
 from itertools import product
-from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -11,6 +11,8 @@ from matplotlib.axes import Axes
 from harness.claims.effects import ClaimError
 from harness.claims.judge import probes
 from harness.claims.paper import load_paper
+from harness.runs.cells import Run
+from harness.tests.support.run_folders import run_with
 from plots.inputs import Inputs
 from plots.ssjf_figures import ACCURACY, FIGURES, Panel, plot, points
 
@@ -26,19 +28,17 @@ OURS = {
 """Of the made-up runs below, by reading."""
 
 
-def run_of(folder: Path, times: float) -> str:
+@cache
+def run_of(times: float) -> Run:
     """Requests that are answered so many times as fast, two of four while others come."""
-    folder.mkdir(parents=True, exist_ok=True)
     finished_s = [5.0 / times, 6.0 / times, 20.0 / times, 30.0 / times]
-    pd.DataFrame({"arrival_s": [0.0, 0.0, 0.0, 10.0], "finished_s": finished_s}).to_parquet(
-        folder / "requests.parquet"
-    )
-    return str(folder)
+    times_s = {"arrival_s": [0.0, 0.0, 0.0, 10.0], "finished_s": finished_s}
+    return run_with(requests=pd.DataFrame(times_s))
 
 
-def cells_of(panel: Panel, folder: Path) -> list[dict[str, Any]]:
+def cells_of(panel: Panel) -> list[dict[str, Any]]:
     """SSJF takes three quarters of the JCT of FCFS and answers twice as fast, in every seed."""
-    slow, fast = run_of(folder / "slow", 1.0), run_of(folder / "fast", 2.0)
+    slow, fast = run_of(1.0), run_of(2.0)
     rows: list[dict[str, Any]] = []
     for curve, place, seed in product(panel.curves, PLACES, SEEDS):
         for side, jct_s, run in ((curve.over, 8.0, slow), (curve.of, 6.0, fast)):
@@ -47,11 +47,11 @@ def cells_of(panel: Panel, folder: Path) -> list[dict[str, Any]]:
     return rows
 
 
-def inputs_of(name: str, folder: Path) -> Inputs:
+def inputs_of(name: str) -> Inputs:
     """All that a figure shows, by scenario."""
     found: dict[str, list[dict[str, Any]]] = {}
     for panel in FIGURES[name]:
-        found.setdefault(panel.scenario, []).extend(cells_of(panel, folder))
+        found.setdefault(panel.scenario, []).extend(cells_of(panel))
     runs = {scenario: pd.DataFrame(rows).drop_duplicates() for scenario, rows in found.items()}
     printed = {claim.id: claim for claim in PAPER.of_figure(name)}
     return Inputs(name=name, runs=runs, printed=printed)
@@ -64,8 +64,8 @@ def drawn(axes: Axes, label: str) -> list[float]:
 
 
 @pytest.mark.parametrize("name", FIGURES)
-def test_gains_and_printed_values_are_drawn(name: str, tmp_path: Path) -> None:
-    inputs = inputs_of(name, tmp_path)
+def test_gains_and_printed_values_are_drawn(name: str) -> None:
+    inputs = inputs_of(name)
     figure = plot(inputs)
     assert len(figure.axes) == len(FIGURES[name])
     for axes, panel in zip(figure.axes, FIGURES[name], strict=True):
@@ -82,7 +82,7 @@ def test_gains_and_printed_values_are_drawn(name: str, tmp_path: Path) -> None:
     assert "3 seeds" in figure.get_supxlabel()
 
 
-def test_bands_are_intervals_of_paired_seeds(tmp_path: Path) -> None:
+def test_bands_are_intervals_of_paired_seeds() -> None:
     """Ratios of 0.5, 0.6 and 0.72 have the mean 0.6 and a standard deviation of logs of 0.182."""
     panel = FIGURES["fig4"][0]
     curve = panel.curves[0]
@@ -98,8 +98,8 @@ def test_bands_are_intervals_of_paired_seeds(tmp_path: Path) -> None:
     assert [found["value"], found["low"], found["high"]] == pytest.approx(by_hand, rel=1e-5)
 
 
-def test_missing_runs_are_named(tmp_path: Path) -> None:
-    inputs = inputs_of("fig5", tmp_path)
+def test_missing_runs_are_named() -> None:
+    inputs = inputs_of("fig5")
     rows = inputs.runs["ssjf_bursts"]
     kept = rows[rows["policy"] != "fcfs_dynamic"]
     with pytest.raises(ClaimError, match="no cell has policy=fcfs_dynamic"):

@@ -1,13 +1,12 @@
-"""Figures of Hermes' claims that no run's summary holds, from a run's folder."""
+"""Figures of Hermes' claims that no run's summary holds."""
 
-import json
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from functools import cache
-from pathlib import Path
 
 import pandas as pd
-from pyarrow import parquet
+
+from harness.runs.cells import Run
 
 BACKLOGGED = 50
 """Calls that wait while an engine counts as fully loaded."""
@@ -23,22 +22,21 @@ FEW_ADAPTERS = 10
 """Adapters in the host memory that its program compares the others with."""
 
 
-def policy_ms(folder: Path) -> float:
+def policy_ms(run: Run) -> float:
     """Wall-clock milliseconds of one decision of the scheduling policy, on average."""
-    summary = json.loads((folder / "summary.json").read_text())
-    return 1e3 * float(summary["decisions"]["schedule"]["s_mean"])
+    return 1e3 * float(run.facts["decisions"]["schedule"]["s_mean"])
 
 
 @cache
-def met_at(scale: float) -> Callable[[Path], float]:
+def met_at(scale: float) -> Callable[[Run], float]:
     """The share of deadlines of a scale that are met.
 
     Deadlines of one kind of application differ by their scale alone, so that its shortest has the
     smallest; kinds that do not have all scales are left out.
     """
 
-    def share(folder: Path) -> float:
-        apps = _table(folder, "apps")
+    def share(run: Run) -> float:
+        apps = run.tables["apps"]
         within_s = (apps["deadline_s"] - apps["arrived_s"]).round(6)
         by_kind = within_s.groupby(apps["kind"].astype(str))
         has_all = by_kind.transform("nunique") == len(SCALES)
@@ -49,25 +47,25 @@ def met_at(scale: float) -> Callable[[Path], float]:
     return share
 
 
-def blocks_found_share(folder: Path) -> float:
+def blocks_found_share(run: Run) -> float:
     """Blocks of prompts that are found in memory, over all that are asked for, first prompts too.
 
     Only full blocks can be found and are counted. The engine keeps no contexts on the GPU between
     calls, as the program does: what it finds there is in host memory here. NaN without contexts.
     """
-    uses, requests = _table(folder, "backends"), _table(folder, "requests")
+    uses, requests = run.tables["backends"], run.requests
     found = uses["tokens"][uses["backend"] == "context"]
     asked = (requests["prompt_tokens"] // BLOCK_TOKENS).sum()
     return float((found // BLOCK_TOKENS).sum() / asked) if len(found) and asked else float("nan")
 
 
-def misses_avoided(folder: Path) -> float:
+def misses_avoided(run: Run) -> float:
     """The share of an LRU's misses that are avoided, if its host memory holds `FEW_ADAPTERS`.
 
     That LRU has the uses of the run, in the order in which calls began; each use of an adapter that
     is not in host memory yet is a miss. NaN without adapters.
     """
-    uses, requests = _table(folder, "backends"), _table(folder, "requests")
+    uses, requests = run.tables["backends"], run.requests
     uses = uses[(uses["backend"] == "adapter") & (uses["found"] != NOT_USED)]
     uses = uses.merge(requests[["request", "started_s"]], on="request")
     ordered = uses.sort_values(["started_s", "request"])["resource"]
@@ -88,61 +86,53 @@ def lru_misses(uses: Iterable[str], capacity: int) -> int:
     return misses
 
 
-def _table(folder: Path, name: str, columns: Sequence[str] | None = None) -> pd.DataFrame:
-    with parquet.ParquetFile(folder / f"{name}.parquet") as file:
-        table: pd.DataFrame = file.read(columns, use_threads=False).to_pandas()
-    return table
-
-
-def _iterations(folder: Path) -> pd.DataFrame:
+def _iterations(run: Run) -> pd.DataFrame:
     """Iterations of all groups while more than `BACKLOGGED` calls wait."""
-    columns = ["duration_s", "iterations", "prefill_requests", "prefill_tokens"]
-    columns += ["decode_requests", "waiting_requests", "group"]
-    found = _table(folder, "iterations", columns)
+    found = run.tables["iterations"]
     return found[found["waiting_requests"] > BACKLOGGED]
 
 
-def answer_tokens_per_s(folder: Path) -> float:
+def answer_tokens_per_s(run: Run) -> float:
     """Tokens of answers that all groups give in a second of a backlog."""
-    busy = _iterations(folder)
+    busy = _iterations(run)
     tokens = busy["decode_requests"] * busy["iterations"] + busy["prefill_requests"]
     return float(tokens.sum() / busy["duration_s"].sum() * busy["group"].nunique())
 
 
-def prompt_tokens_per_s(folder: Path) -> float:
+def prompt_tokens_per_s(run: Run) -> float:
     """Tokens of prompts that all groups compute in a second of a backlog."""
-    busy = _iterations(folder)
+    busy = _iterations(run)
     return float(busy["prefill_tokens"].sum() / busy["duration_s"].sum() * busy["group"].nunique())
 
 
-def decode_ms(folder: Path) -> float:
+def decode_ms(run: Run) -> float:
     """Milliseconds of an iteration without prompts, in a backlog."""
-    busy = _iterations(folder)
+    busy = _iterations(run)
     decodes = busy[busy["prefill_requests"] == 0]
     return float(1e3 * decodes["duration_s"].sum() / decodes["iterations"].sum())
 
 
-def prompts_share(folder: Path) -> float:
+def prompts_share(run: Run) -> float:
     """Share of the seconds of a backlog in which prompts are computed."""
-    busy = _iterations(folder)
+    busy = _iterations(run)
     return float(
         busy.loc[busy["prefill_requests"] > 0, "duration_s"].sum() / busy["duration_s"].sum()
     )
 
 
-def backlog_s(folder: Path) -> float:
+def backlog_s(run: Run) -> float:
     """Seconds in which all answers of a run would be given at the rate of its backlog."""
-    answers = _table(folder, "requests", ["output_tokens", "service"])
+    answers = run.requests
     tokens = answers.loc[answers["service"].astype(str) != OUTSIDE, "output_tokens"].sum()
-    return float(tokens / answer_tokens_per_s(folder))
+    return float(tokens / answer_tokens_per_s(run))
 
 
 @cache
-def median_act_s(*kinds: str) -> Callable[[Path], float]:
+def median_act_s(*kinds: str) -> Callable[[Run], float]:
     """Median seconds from arrival to end of the applications of these kinds."""
 
-    def median(folder: Path) -> float:
-        apps = _table(folder, "apps", ["kind", "arrived_s", "finished_s"])
+    def median(run: Run) -> float:
+        apps = run.tables["apps"]
         these = apps[apps["kind"].astype(str).isin(kinds)]
         return float((these["finished_s"] - these["arrived_s"]).median())
 

@@ -1,17 +1,14 @@
-"""What SamuLLM's figures show of one run and no summary holds: functions of its folder.
+"""What SamuLLM's figures show of one run and no summary holds.
 
 Paper      Fang et al., arXiv 2503.16893, figures 3, 9 to 11, 13 and 15
 """
 
-from collections.abc import Sequence
 from functools import lru_cache, partial
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
-from pyarrow import parquet
 
-from harness.runs.record import summary_of
+from harness.runs.cells import Run
 
 ENSEMBLED_S = 750.0  # section 5.4: about when every plan of figure 13 has ended the ensembling
 ENSEMBLED_STEP_S = 10.0  # of the last digit of "about 750 s"
@@ -21,43 +18,43 @@ SUMMARY = f"{SUMMARISER}~summary"  # as a part of the mixed application
 EVALUATOR = "Llama-2-70b-chat-hf"  # of chain summary, and model 1 of table 1
 
 
-def computing_s(folder: Path) -> float:
+def computing_s(run: Run) -> float:
     """Sections 2 and 5.1: inference seconds without loading."""
-    busy = _gpu(folder, "busy")
+    busy = _gpu(run, "busy")
     return float(busy["end_s"].max() - busy["start_s"].min())
 
 
-def computing_error(folder: Path) -> float:
+def computing_error(run: Run) -> float:
     """Section 2: relative error of the planned inference seconds of one GPU without loading."""
-    loaded_s = float(_gpu(folder, "busy")["start_s"].min())
-    planned_s = float(summary_of(folder)["planned_inference_s"])
-    return abs((planned_s - loaded_s) / computing_s(folder) - 1.0)
+    loaded_s = float(_gpu(run, "busy")["start_s"].min())
+    planned_s = float(run.facts["planned_s"])
+    return abs((planned_s - loaded_s) / computing_s(run) - 1.0)
 
 
-def running_requests(folder: Path) -> tuple[int, ...]:
+def running_requests(run: Run) -> tuple[int, ...]:
     """Figure 3: requests in the batch of every iteration."""
-    steps = _iterations(folder)
+    steps = _iterations(run)
     return tuple((steps["prefill_requests"] + steps["decode_requests"]).tolist())
 
 
-def iterations_s(folder: Path) -> float:
+def iterations_s(run: Run) -> float:
     """Figure 3: seconds of all iterations together."""
-    steps = _iterations(folder)
+    steps = _iterations(run)
     return float((steps["duration_s"] / steps["iterations"]).sum())
 
 
-def plan_changes(folder: Path) -> float:
+def plan_changes(run: Run) -> float:
     """Figure 9c: loads beyond the first of each model; groups loaded together are one."""
-    loads = _gpu(folder, "loading").drop_duplicates(["service", "start_s"])
+    loads = _gpu(run, "loading").drop_duplicates(["service", "start_s"])
     return float(len(loads) - loads["service"].nunique())
 
 
-def gpu_seconds(folder: Path, service: str) -> float:
+def gpu_seconds(run: Run, service: str) -> float:
     """Figure 9b: seconds from the first to the last iteration under each plan, by its GPUs.
 
     A GPU whose replica has done before the others is still one of the plan's.
     """
-    busy, loads = _of_service(folder, service)
+    busy, loads = _of_service(run, service)
     begun_s = np.sort(loads["start_s"].unique())
     plans = busy.groupby(np.searchsorted(begun_s, busy["start_s"], side="right"))
     spans_s = plans["end_s"].max() - plans["start_s"].min()
@@ -67,50 +64,50 @@ def gpu_seconds(folder: Path, service: str) -> float:
 model_1_gpu_s = partial(gpu_seconds, service=EVALUATOR)
 
 
-def chunks_of(folder: Path) -> tuple[int, ...]:
+def chunks_of(run: Run) -> tuple[int, ...]:
     """Figure 10: chunks of every document, in the order of the documents."""
-    requests = _read(folder / "requests.parquet", ["service", "app"])
+    requests = run.requests
     mine = requests[requests["service"].astype(str) == SUMMARISER]
     return tuple(mine.groupby("app").size().tolist())
 
 
-def summarising_gpus(folder: Path) -> float:
+def summarising_gpus(run: Run) -> float:
     """Section 5.3's example: GPUs on which the summary model ever computes."""
-    busy = _gpu(folder, "busy")
+    busy = _gpu(run, "busy")
     return float(busy["gpu"][busy["service"] == SUMMARISER].nunique())
 
 
-def evaluator_gpus_beside(folder: Path) -> float:
+def evaluator_gpus_beside(run: Run) -> float:
     """Section 5.3's example: GPUs on which the evaluator computes before the last summary."""
-    busy = _gpu(folder, "busy")
-    beside = (busy["service"] == EVALUATOR) & (busy["start_s"] < summarising_s(folder))
+    busy = _gpu(run, "busy")
+    beside = (busy["service"] == EVALUATOR) & (busy["start_s"] < summarising_s(run))
     return float(busy["gpu"][beside].nunique())
 
 
-def summarising_s(folder: Path) -> float:
+def summarising_s(run: Run) -> float:
     """Section 5.3's example: seconds from the start until the last summary, loading included."""
-    busy = _gpu(folder, "busy")
+    busy = _gpu(run, "busy")
     return float(busy["end_s"][busy["service"] == SUMMARISER].max())
 
 
-def after_summaries_s(folder: Path) -> float:
+def after_summaries_s(run: Run) -> float:
     """Section 5.3's example: seconds from the last summary to the end."""
-    return float(_gpu(folder, "busy")["end_s"].max()) - summarising_s(folder)
+    return float(_gpu(run, "busy")["end_s"].max()) - summarising_s(run)
 
 
-def summarised_share(folder: Path) -> float:
+def summarised_share(run: Run) -> float:
     """Figure 13: share of the chain summary's answers given by 750 s.
 
     "All the models in the LLM ensembling finish" by then, "but Ours additionally completes more":
     where the ensembling is not done by then, nothing is completed besides.
     """
-    summary, ensemble = _applications(folder)
+    summary, ensemble = _applications(run)
     return float((summary["finished_s"] <= ENSEMBLED_S).mean()) * _is_done(ensemble)
 
 
-def ensembling_is_done(folder: Path) -> float:
+def ensembling_is_done(run: Run) -> float:
     """Figure 13: 1 where the last answer of the ensembling is there "in about the first 750s"."""
-    _, ensemble = _applications(folder)
+    _, ensemble = _applications(run)
     return float(_is_done(ensemble))
 
 
@@ -119,44 +116,44 @@ def _is_done(ensemble: pd.DataFrame) -> bool:
     return bool(ensemble["finished_s"].max() < ENSEMBLED_S + ENSEMBLED_STEP_S / 2)
 
 
-def _applications(folder: Path) -> tuple[pd.DataFrame, pd.DataFrame]:
+def _applications(run: Run) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Requests of the chain summary, and of the ensembling beside it."""
-    requests = _read(folder / "requests.parquet", ["service", "finished_s"])
+    requests = run.requests
     codes, services = pd.factorize(requests["service"])
     ours = [name == EVALUATOR or name.startswith(SUMMARY) for name in services]
     is_summary = np.array(ours)[codes]
     return requests[is_summary], requests[~is_summary]
 
 
-def summariser_gpus_at_end(folder: Path) -> float:
+def summariser_gpus_at_end(run: Run) -> float:
     """Section 5.5: GPUs that the summary model has been given when its last answer comes."""
-    busy, loads = _of_service(folder, SUMMARY)
+    busy, loads = _of_service(run, SUMMARY)
     last = str(busy.sort_values("end_s", kind="stable")["group"].iloc[-1])
     begun_s = loads["start_s"][loads["group"] == last].max()
     return float(loads["gpu"][loads["start_s"] == begun_s].nunique())
 
 
-def summariser_gpus_kept(folder: Path) -> float:
+def summariser_gpus_kept(run: Run) -> float:
     """Figure 15b: fewest GPUs that the summary model has from its first to its last iteration."""
-    busy, loads = _of_service(folder, SUMMARY)
+    busy, loads = _of_service(run, SUMMARY)
     begun_s = np.sort(loads["start_s"].unique())
     last_s = begun_s[begun_s <= busy["start_s"].max()]
     return float(min(loads["gpu"][loads["start_s"] == at_s].nunique() for at_s in last_s))
 
 
-def summariser_loads_after_s(folder: Path) -> float:
+def summariser_loads_after_s(run: Run) -> float:
     """Section 5.5: seconds from the first load of any model to the first of the summary model."""
-    _, mine = _of_service(folder, SUMMARY)
-    return float(mine["start_s"].min() - _gpu(folder, "loading")["start_s"].min())
+    _, mine = _of_service(run, SUMMARY)
+    return float(mine["start_s"].min() - _gpu(run, "loading")["start_s"].min())
 
 
-@lru_cache(maxsize=4096)
-def _gpu(folder: Path, use: str) -> pd.DataFrame:
+@lru_cache(maxsize=256)
+def _gpu(run: Run, use: str) -> pd.DataFrame:
     """Intervals of one use, with the service of each group (its name before the @).
 
     Several figures are computed from it, each for hundreds of runs in turn.
     """
-    spans = _read(folder / "gpu.parquet")
+    spans = run.gpus
     spans = spans[spans["use"] == use]
     codes, groups = pd.factorize(spans["group"])
     names = np.array([str(group) for group in groups], object)
@@ -167,19 +164,13 @@ def _gpu(folder: Path, use: str) -> pd.DataFrame:
     )
 
 
-def _of_service(folder: Path, service: str) -> tuple[pd.DataFrame, pd.DataFrame]:
+def _of_service(run: Run, service: str) -> tuple[pd.DataFrame, pd.DataFrame]:
     """When a service computes and when it loads."""
-    busy, loads = _gpu(folder, "busy"), _gpu(folder, "loading")
+    busy, loads = _gpu(run, "busy"), _gpu(run, "loading")
     return busy[busy["service"] == service], loads[loads["service"] == service]
 
 
-def _iterations(folder: Path) -> pd.DataFrame:
+def _iterations(run: Run) -> pd.DataFrame:
     """A row per iteration; iterations that ran together are one row of the file."""
-    steps = _read(folder / "iterations.parquet")
+    steps = run.tables["iterations"]
     return steps.loc[steps.index.repeat(steps["iterations"])]
-
-
-def _read(path: Path, columns: Sequence[str] | None = None) -> pd.DataFrame:
-    with parquet.ParquetFile(path) as file:
-        table: pd.DataFrame = file.read(columns=columns, use_threads=False).to_pandas()
-    return table

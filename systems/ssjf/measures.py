@@ -1,52 +1,44 @@
-"""Throughput of one run, from its folder, in the three readings that figures 6 to 9 allow.
+"""Throughput of one run in the three readings that figures 6 to 9 allow.
 
 The paper does not define throughput. Its program reads it when a quarter of the jobs has finished.
 """
 
-from functools import cache
-from pathlib import Path
-
 import numpy as np
-from pyarrow import parquet
 
+from harness.runs.cells import Run
 from harness.runs.stats import Floats
 
 QUARTER = 0.25
 """Of the requests: when the authors' program reads throughput."""
 
 
-def quarter_per_s(folder: Path) -> float:
+def quarter_per_s(run: Run) -> float:
     """Requests answered per second when a quarter of them has been, as the program reads it.
 
     Seconds count from the first arrival.
     """
-    arrival_s, finished_s = _arrived_and_finished_s(folder)
+    arrival_s, finished_s = _arrived_and_finished_s(run)
     ends_s = np.sort(np.where(np.isnan(finished_s), np.inf, finished_s)) - arrival_s.min()
     at_s = float(np.quantile(ends_s, QUARTER))
     return float(np.searchsorted(ends_s, at_s, side="right") / at_s)
 
 
-def answered_per_s(folder: Path) -> float:
+def answered_per_s(run: Run) -> float:
     """Requests answered per second while requests come in, from the first arrival to the last."""
-    arrival_s, finished_s = _arrived_and_finished_s(folder)
+    arrival_s, finished_s = _arrived_and_finished_s(run)
     first_s, last_s = arrival_s.min(), arrival_s.max()
     return float((finished_s <= last_s).sum() / (last_s - first_s))
 
 
-def whole_per_s(folder: Path) -> float:
+def whole_per_s(run: Run) -> float:
     """Requests answered per second from the first arrival to the last answer."""
-    arrival_s, finished_s = _arrived_and_finished_s(folder)
+    arrival_s, finished_s = _arrived_and_finished_s(run)
     answered = finished_s[~np.isnan(finished_s)]
     return float(len(answered) / (answered.max() - arrival_s.min())) if len(answered) else 0.0
 
 
-@cache
-def _arrived_and_finished_s(folder: Path) -> tuple[Floats, Floats]:
+def _arrived_and_finished_s(run: Run) -> tuple[Floats, Floats]:
     """When each request arrived and when it was answered, NaN if never."""
-    names = ["arrival_s", "finished_s"]
-    with parquet.ParquetFile(folder / "requests.parquet") as file:
-        table = file.read(columns=names, use_threads=False)
-    arrival_s, finished_s = (
-        table[name].to_numpy().astype(np.float64, copy=False) for name in names
-    )
+    times = (run.requests[name].to_numpy(np.float64) for name in ("arrival_s", "finished_s"))
+    arrival_s, finished_s = times
     return arrival_s, finished_s

@@ -1,17 +1,15 @@
 """Run measures of SamuLLM's claims, by hand."""
 
-from pathlib import Path
-
 import pandas as pd
 import pytest
 
-from harness.tests.support.run_folders import write_chain_run
+from harness.tests.support.run_folders import chain_run, run_with
 from systems.samullm import measures
 
 
-def test_what_figures_show_of_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_figures_show_of_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
     """The summary loads on one GPU, then on two; an ensemble beside it ends at 4 s."""
-    run = write_chain_run(tmp_path / "run")
+    run = chain_run(planned_s=1.0 + 10.0)  # the first model has loaded at 1 s
     assert measures.plan_changes(run) == 1
     # 3 s on one GPU, then 4 s on two, of which one has done after 3 s.
     assert measures.gpu_seconds(run, service=measures.SUMMARY) == pytest.approx(3 + 2 * 4)
@@ -22,23 +20,20 @@ def test_what_figures_show_of_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert measures.summarised_share(run) == 1 / 3
     assert measures.ensembling_is_done(run) == 1.0
     assert measures.computing_s(run) == pytest.approx(8)
-    planned = {"planned_inference_s": 1.0 + 10.0}  # the first model has loaded at 1 s
-    monkeypatch.setattr(measures, "summary_of", lambda _: planned)
     assert measures.computing_error(run) == pytest.approx(10 / 8 - 1)
-    requests = pd.read_parquet(run / "requests.parquet")
-    requests.assign(service=measures.SUMMARISER).to_parquet(run / "requests.parquet")
-    assert measures.chunks_of(run) == (2, 1, 1)
+    requests = run.requests.assign(service=measures.SUMMARISER)
+    assert measures.chunks_of(run_with(requests=requests)) == (2, 1, 1)
 
 
-def test_iterations_that_were_run_ahead_count_one_by_one(tmp_path: Path) -> None:
+def test_iterations_that_were_run_ahead_count_one_by_one() -> None:
     """One with three requests in 2 s, then two alike with two requests in 3 s together."""
     steps = {"iterations": [1, 2], "duration_s": [2.0, 3.0], "prefill_requests": [1, 0]}
-    pd.DataFrame(steps | {"decode_requests": [2, 2]}).to_parquet(tmp_path / "iterations.parquet")
-    assert measures.running_requests(tmp_path) == (3, 2, 2)
-    assert measures.iterations_s(tmp_path) == pytest.approx(5.0)
+    run = run_with(iterations=pd.DataFrame(steps | {"decode_requests": [2, 2]}))
+    assert measures.running_requests(run) == (3, 2, 2)
+    assert measures.iterations_s(run) == pytest.approx(5.0)
 
 
-def test_which_gpus_summarise_and_evaluate(tmp_path: Path) -> None:
+def test_which_gpus_summarise_and_evaluate() -> None:
     """Two GPUs summarise until 9 s; one evaluates beside them, two more when they have done."""
     summary, evaluator = measures.SUMMARISER, measures.EVALUATOR
     rows = [
@@ -49,16 +44,16 @@ def test_which_gpus_summarise_and_evaluate(tmp_path: Path) -> None:
         (1, f"{evaluator}@1", 9.0, 12.0),
     ]
     spans = pd.DataFrame(rows, columns=["gpu", "group", "start_s", "end_s"])
-    spans.assign(use="busy").to_parquet(tmp_path / "gpu.parquet")
-    assert measures.summarising_gpus(tmp_path) == 2
-    assert measures.evaluator_gpus_beside(tmp_path) == 1
-    assert measures.summarising_s(tmp_path) == 9.0
-    assert measures.after_summaries_s(tmp_path) == 3.0
+    run = run_with(gpu=spans.assign(use="busy"))
+    assert measures.summarising_gpus(run) == 2
+    assert measures.evaluator_gpus_beside(run) == 1
+    assert measures.summarising_s(run) == 9.0
+    assert measures.after_summaries_s(run) == 3.0
 
 
 @pytest.mark.parametrize(("ensembled_s", "share"), [(754.0, 0.5), (756.0, 0.0)])
 def test_nothing_is_completed_besides_an_ensembling_that_is_not_done(
-    tmp_path: Path, ensembled_s: float, share: float
+    ensembled_s: float, share: float
 ) -> None:
     """Two of four answers are there by 750 s, one of them an evaluation."""
     summary = measures.SUMMARY
@@ -66,13 +61,13 @@ def test_nothing_is_completed_besides_an_ensembling_that_is_not_done(
     requests = pd.DataFrame(
         [*rows, ("dolly-v2-12b", ensembled_s)], columns=["service", "finished_s"]
     )
-    requests.to_parquet(tmp_path / "requests.parquet")
-    assert measures.summarised_share(tmp_path) == share
-    assert measures.ensembling_is_done(tmp_path) == (share > 0)
+    run = run_with(requests=requests)
+    assert measures.summarised_share(run) == share
+    assert measures.ensembling_is_done(run) == (share > 0)
 
 
-def test_when_the_summary_model_loads_first(tmp_path: Path) -> None:
+def test_when_the_summary_model_loads_first() -> None:
     rows = [("dolly-v2-12b@0", 1.0), (f"{measures.SUMMARY}@0", 4.0), (f"{measures.SUMMARY}@1", 3.0)]
     loads = pd.DataFrame(rows, columns=["group", "start_s"])
-    loads.assign(use="loading", end_s=9.0, gpu=0).to_parquet(tmp_path / "gpu.parquet")
-    assert measures.summariser_loads_after_s(tmp_path) == 2.0
+    run = run_with(gpu=loads.assign(use="loading", end_s=9.0, gpu=0))
+    assert measures.summariser_loads_after_s(run) == 2.0

@@ -28,7 +28,10 @@ from harness.claims.effects import (
     share_ratio,
     trend,
 )
+from harness.runs.cells import Run
+from harness.runs.record import write_run
 from harness.tests.support.claims import cells_of
+from harness.tests.support.run_folders import run_with
 
 JCT = "jct_s_mean"
 FAST, SLOW = {"system": "fast"}, {"system": "slow"}
@@ -61,18 +64,22 @@ def test_seeds_without_a_figure_at_every_setting_are_left_out() -> None:
     assert figures(unknown, JCT, FAST | {"load": 1}).index.tolist() == [1]
 
 
-def test_a_figure_may_be_a_function_of_the_run_folder() -> None:
+def test_a_figure_may_be_a_function_of_the_run_in_the_folder(tmp_path: Path) -> None:
     asked = []
 
-    def length(folder: Path) -> float:
-        asked.append(folder)
-        return len(folder.name)
+    def length(run: Run) -> float:
+        asked.append(run)
+        return len(run.requests)
 
-    cells = CELLS.assign(folder=["/r/a", "/r/bc", "/r/def", "/r/ghij", *[PROBE] * 4])
+    runs = [run_with(requests=pd.DataFrame({"id": range(count)})) for count in (1, 2, 3)]
+    write_run(tmp_path / "run", run_with({"n": 4.0}, requests=pd.DataFrame({"id": range(4)})))
+    cells = CELLS.assign(
+        folder=pd.Series([*runs, str(tmp_path / "run"), *[PROBE] * 4], dtype=object)
+    )
     for _ in range(2):
         found = figures(cells, length, FAST, ["load"])
         assert found.to_numpy().tolist() == [[1.0, 2.0], [3.0, 4.0]]
-    assert len(asked) == 4
+    assert len(asked) == 3 + 4
     assert figures(cells, length, SLOW, ["load"]).to_numpy().tolist() == [[1, 1], [1, 1]]
 
 

@@ -1,35 +1,27 @@
 """The most that any scheduler could serve, by hand."""
 
-from pathlib import Path
-
 import numpy as np
 import pandas as pd
 import pytest
 
 from harness.costs.iteration import IterationTable
 from harness.runs.ceiling import Room, kv_tokens, most_of, most_per_s
-from harness.runs.record import as_yaml
 from harness.tests.support.configured import first_cell_of
+from harness.tests.support.run_folders import run_with
 
 
-def folder_of(folder: Path, scenario: str, prompts: list[int], answers: list[int]) -> Path:
-    """What the ceiling is computed from, of a scenario's first cell."""
-    (folder / "config.yaml").write_text(as_yaml(first_cell_of(f"+scenario={scenario}").config))
-    rows = {"prompt_tokens": prompts, "output_tokens": answers}
-    pd.DataFrame(rows).to_parquet(folder / "requests.parquet")
-    return folder
-
-
-def test_one_length_on_an_a100_by_hand(tmp_path: Path) -> None:
+def test_one_length_on_an_a100_by_hand() -> None:
     """OPT-13B, 12 GB: 457 blocks of 32, 14,624 tokens; prompts of 161 and answers of 338 tokens.
 
     A request has 162 + 168.5 tokens of context and holds 16 more, 346.5: 42.2 run. An iteration
     takes 23.475 ms, 42.2 x 0.0607 ms and 0.5929 us for each of 42.2 x 330.5 tokens, 34.31 ms. 337
     decodes are 337 x 34.31 / 42.2 = 273.9 ms, and 161 tokens of prompt at 0.1405 ms 22.6 ms.
     """
-    folder = folder_of(tmp_path, "ecoserve_capacity", [161] * 3, [338] * 3)
-    assert kv_tokens(folder) == 457 * 32
-    assert most_per_s(folder) == pytest.approx(1 / (0.2739 + 0.0226), rel=1e-3)
+    rows = pd.DataFrame({"prompt_tokens": [161] * 3, "output_tokens": [338] * 3})
+    cell = first_cell_of("+scenario=ecoserve_capacity")
+    run = run_with(config=cell.config, requests=rows)
+    assert kv_tokens(run) == 457 * 32
+    assert most_per_s(run) == pytest.approx(1 / (0.2739 + 0.0226), rel=1e-3)
 
 
 def flat(prompt_s: float = 0.0, per_token_s: float = 0.0) -> IterationTable:
