@@ -17,14 +17,14 @@ from rich.table import Table
 
 from harness.runs import published
 from harness.tools.fidelity.applications import application_lines, request_lines
-from harness.tools.fidelity.iterations import (
+from harness.tools.fidelity.lines import (
+    Line,
     logged_lines,
     measured_lines,
+    operator_lines,
     roofline_lines,
     share_lines,
 )
-from harness.tools.fidelity.lines import Line
-from harness.tools.fidelity.operators import operator_lines
 
 PRINTED = ["source", "gpu", "engine", "what", "basis", "seen"]
 """What lines must share to be printed as one."""
@@ -32,10 +32,9 @@ PRINTED = ["source", "gpu", "engine", "what", "basis", "seen"]
 
 def all_lines(data: Path) -> Iterator[Line]:
     """Every line there are measurements for."""
-    for lines in (logged_lines, measured_lines, roofline_lines, share_lines, operator_lines):
+    measured = (logged_lines, measured_lines, roofline_lines, share_lines, operator_lines)
+    for lines in (*measured, request_lines, application_lines):
         yield from lines(data)
-    yield from request_lines(data)
-    yield from application_lines(data)
 
 
 def as_json(lines: Iterable[Line]) -> str:

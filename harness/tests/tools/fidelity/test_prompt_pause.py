@@ -11,8 +11,8 @@ import pytest
 
 from harness.config.paths import PROFILES
 from harness.tools.fidelity.prompt_pause import FITTED, Paused, fitted_pause, main
+from harness.tools.fidelity.real_engine import MeasuredSetting, costs_of, simulated
 from harness.tools.fidelity.real_engine import main as compare
-from harness.tools.fidelity.settings import MeasuredSetting, costs_of, simulated
 
 OPTIONS = argparse.Namespace(gpu="CPU", profile="cpu_vllm")
 RESOLVED = {

@@ -9,15 +9,15 @@ import pytest
 
 from harness.costs.engine_kinds import engine_kind
 from harness.tools.fidelity.served import (
-    engine_with,
     errors_of,
     folds,
     linear,
     main,
+    run_all,
     stored_values,
     summary,
 )
-from harness.tools.fidelity.served_rows import FIGURES, ServedSetting, rows_of, run_all, simulated
+from harness.tools.fidelity.served_rows import FIGURES, ServedSetting, rows_of, simulated
 
 LLAMA, OSS, QWEN = "llama-3.1-70b-fp8", "gpt-oss-120b", "qwen3-32b"
 PLAIN = {
@@ -124,11 +124,11 @@ def test_a_fit_finds_terms_that_give_what_rows_were_simulated_with(tmp_path: Pat
         ("vllm-async", "prompt_s"): 4e-3,
         ("vllm-async", "intake_token_s"): 2e-5,
     }
-    rows[list(FIGURES)] = run_all(rows, [engine_with("vllm-async", true)] * len(rows))
+    rows[list(FIGURES)] = run_all(rows, true)
     rows["tpot"] *= np.where(rows.index == 0, 2.0, 1.0)
     values = linear(rows, {name: stored_values()[name] for name in true}).fitted(rows)
     assert values["vllm-async", "layer_s"] == pytest.approx(3e-5, rel=0.1)
-    again = run_all(rows, [engine_with("vllm-async", values)] * len(rows))
+    again = run_all(rows, values)
     assert errors_of(rows, again).abs().median().max() < 0.03
 
 

@@ -12,8 +12,8 @@ from harness.costs.iteration import iteration_seconds
 from harness.runs.building import costs_of
 from harness.runs.config import stored_configuration
 from harness.runs.record import config_of
+from harness.tools.fidelity.real_runs import as_resolved, twins
 from harness.tools.fidelity.speed import Speed
-from harness.tools.fidelity.twins import as_resolved, twins
 
 WORDS = ("workload.model=tiny", "workload.requests=20", "workload.rate_per_s=null", "seed=0")
 RESOLVED = {"kv_blocks": 100, "block_tokens": 32, "kv_bytes_per_token": 4096}
@@ -71,7 +71,7 @@ def test_a_twin_at_half_the_speed_takes_twice_as_long(
     slow = rows.assign(forward_s=[2 * it for it in whole_s])
     pd.concat([slow, slow.assign(when="after")]).to_parquet(run / "speed.parquet")
     # As if the profile had been exact on these batches when it was measured.
-    monkeypatch.setattr("harness.tools.fidelity.twins.reference_of", lambda *_: Speed(1.0, 1.0))
+    monkeypatch.setattr("harness.tools.fidelity.real_runs.reference_of", lambda *_: Speed(1.0, 1.0))
     found = {}
     for at_speed in (False, True):
         with twins({run: like}, at_speed=at_speed) as rows_of:
