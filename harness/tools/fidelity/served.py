@@ -20,6 +20,7 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -32,11 +33,11 @@ from harness.costs.served_errors import SERVED_ERRORS, kernel_shape
 from harness.engines.simulator.warm_up import warm_up
 from harness.runs import published
 from harness.runs.comparison import print_table
+from harness.tools.fidelity.lines import sources
 from harness.tools.fidelity.served_rows import (
     DISTINCT,
     FIGURES,
     NEVER,
-    ROWS,
     config_path,
     rows_of,
     settings_of,
@@ -57,8 +58,8 @@ STEPS = {
     "intake_token_s": 1e-6,
 }
 """By which a term that is 0 is changed."""
-TTFT_WEIGHT = 0.5
-"""Of an error of TTFT beside one of TPOT: several times as noisy between runs of a setting."""
+WEIGHTS = {"tpot": 1.0, "ttft": 0.5}
+"""Of errors: those of TTFT are several times as noisy between runs of a setting."""
 BASE = "vllm-async"
 FITTED = {
     BASE: ("layer_s", "head_norm_s", "prompt_kernels", "prompt_s", "intake_token_s"),
@@ -124,17 +125,16 @@ class Linear:
             for name in self.at
             if name not in names and not (name[0] != BASE and (BASE, name[1]) in self.at)
         }
-        weights = {"tpot": 1.0, "ttft": TTFT_WEIGHT}
-        columns, target = [], []
-        for figure, weight in weights.items():
-            measured = rows[figure]
-            without = self.base.loc[rows.index, figure] - sum(
-                self.slope[name].loc[rows.index, figure] * self.at[name] for name in names
-            )
-            slopes = [self.slope[name].loc[rows.index, figure] / measured for name in names]
-            columns.append(np.stack(slopes, axis=1) * weight)
-            target.append((1.0 - without / measured).to_numpy() * weight)
-        matrix, wanted = np.vstack(columns), np.concatenate(target)
+        measured = rows[[*FIGURES]]
+
+        def relative(frame: pd.DataFrame) -> "np.ndarray[Any, np.dtype[np.float64]]":
+            """To what was measured, all TPOT and then all TTFT, weighted."""
+            of_rows = frame.loc[rows.index] / measured * pd.Series(WEIGHTS)
+            return of_rows.to_numpy(np.float64).ravel("F")
+
+        matrix = np.stack([relative(self.slope[name]) for name in names], axis=1)
+        at = np.array([self.at[name] for name in names])
+        wanted = relative(measured) - relative(self.base) + matrix @ at
         of_rows = np.ones(len(wanted))
         for _ in range(REWEIGHTED):  # squares so weighted that they are errors without sign
             found, _ = nnls(matrix * of_rows[:, None], wanted * of_rows)
@@ -288,7 +288,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--fit", action="store_true", help="write fitted terms and their errors")
     published.add_publish(parser)
     options = parser.parse_args(arguments)
-    path = options.rows or options.data / ROWS
+    path = options.rows or options.data / sources()["served"]["file"]
     try:
         everything = rows_of(path)
     except (OSError, EOFError, ValueError, KeyError) as error:

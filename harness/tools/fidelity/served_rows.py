@@ -20,56 +20,12 @@ from harness.costs.model_facts import model_facts
 from harness.engines.recorder import Recorder
 from harness.interface.entities import ServiceId
 from harness.runs.latencies import request_figures
+from harness.tools.fidelity.lines import sources
 from harness.tools.fidelity.real_engine import limits_of, simulator, system_of
 from harness.workloads.arrivals import ClosedLoop
 from harness.workloads.workload import Workload, services_of
 
-ROWS = Path("silicon/served.csv.gz")
 MODELS = ROOT / "scenarios" / "models"
-
-FAMILIES = {
-    "Llama-3.1-70B": "llama-3.1-70b",
-    "Llama-3.3-70B": "llama-3.1-70b",
-    "Llama-3.1-8B": "llama-3.1-8b",
-    "Qwen3-235B-A22B": "qwen3-235b-a22b",
-    "Qwen3-32B": "qwen3-32b",
-    "MiniMax-M2": "minimax-m2.5",
-    "gpt-oss-120b": "gpt-oss-120b",
-    "gpt-oss-20b": "gpt-oss-20b",
-    "Qwen3-30B-A3B": "qwen3-30b-a3b",
-    "Qwen3-Coder-480B": "qwen3-coder-480b-a35b",
-    "DeepSeek-R1": "deepseek-v3",
-    "DeepSeek-V3": "deepseek-v3",
-    "Kimi-K2": "kimi-k2.5",
-}
-"""Part of a model's path -> its folder of scenarios/models, without the precision."""
-PRECISIONS = {
-    **{"": "bf16", "bf16": "bf16", "bfloat16": "bf16"},
-    **{"fp8": "fp8", "fp8_block": "fp8", "int4": "int4", "int4_wo": "int4"},
-    **{"fp4": "fp4", "nvfp4": "fp4", "mxfp4": "fp4"},
-}
-NATIVE = {"minimax-m2.5": "fp8", "gpt-oss-120b": "fp4", "gpt-oss-20b": "fp4", "deepseek-v3": "fp8"}
-"""Family -> the precision of the folder that bears its name alone, where that is not bf16."""
-GPUS = {
-    "h100_sxm": "H100-80G",
-    "h200_sxm": "H200-141G",
-    "b200_sxm": "B200-180G",
-    "b300_sxm": "B300-288G",
-    "gb200": "B200-180G",
-    "gb200_sxm": "B200-180G",
-    "gb300": "B300-288G",
-    "gb300_sxm": "B300-288G",
-    "a100_sxm": "A100-80G",
-    "l40s": "L40S-48G",
-}
-"""System of a row -> GPU; those with a Grace CPU have the kernels of the GPU beside it."""
-KV_8_BITS = {("", "B200-180G"), ("", "B300-288G"), ("llama-3.1-70b", "H200-141G")}
-"""Family ("" for all) and GPU of servers that keep KV in 8 bits, which no row says.
-
-On these some rows hold more tokens, without a queue, than there is room for in 16 bits.
-"""
-UNSTATED = {("llama-3.1-8b", "fp8"), ("qwen3-32b", "fp8"), ("qwen3-235b-a22b", "fp8")}
-"""Rows of a search for a throughput: batches of 7, 11 or 112, sizes that do not go together."""
 MOST_TTFT_MS = 20_000.0
 MOST_CLIENTS = 256
 DOUBLE, PIPELINE = "exact double of another row", "pipeline parallel"
@@ -116,7 +72,7 @@ class ServedSetting:
 
 def rows_of(path: Path) -> pd.DataFrame:
     """The rows of aggregated vLLM servers as they are simulated; `why` leaves one out, or is ""."""
-    rows = pd.read_csv(path)
+    about, rows = sources()["served"], pd.read_csv(path)
     if missing := sorted(set(COLUMNS) - set(rows)):
         raise ValueError(f"it has no column {missing[0]}")
     rows = rows[(rows["backend"] == "vllm") & (rows["mode"] == "agg")].reset_index(drop=True)
@@ -126,8 +82,8 @@ def rows_of(path: Path) -> pd.DataFrame:
     found: pd.DataFrame = numbers.where(is_whole, 2.0).astype(sizes)
     found["system"] = rows["system"]
     found["family"] = rows["model_path"].astype(str).map(_family)
-    found["gpu"] = rows["system"].map(GPUS).fillna("")
-    found["precision"] = rows["precision"].fillna("").map(PRECISIONS).fillna("")
+    for name, column in (("gpu", "system"), ("precision", "precision")):
+        found[name] = rows[column].fillna("").map(about[name]).fillna("")
     found["ep"] = rows["moe_ep_size"].fillna(1).clip(lower=1).astype(int)
     found["engine"] = rows["backend_version"].map(str).map(_kind)
     found["config"] = [*map(_config, found["family"], found["precision"])]
@@ -147,7 +103,8 @@ def _has_room(setting: ServedSetting, engine: str) -> bool:
 
 
 def _family(path: str) -> str:
-    return next((name for part, name in FAMILIES.items() if part in path), "")
+    families = sources()["served"]["family"]
+    return next((name for part, name in families.items() if part in path), "")
 
 
 def _kind(version: str) -> str:
@@ -159,8 +116,9 @@ def _kind(version: str) -> str:
 
 def _config(family: str, precision: str) -> str:
     """The folder of scenarios/models for a family in a precision; "" where there is none."""
+    native = sources()["served"]["native_precision"].get(family, "bf16")
     suffix = "nvfp4" if precision == "fp4" else precision
-    name = family if precision == NATIVE.get(family, "bf16") else f"{family}-{suffix}"
+    name = family if precision == native else f"{family}-{suffix}"
     return name if family and precision and Path(config_path(name)).is_file() else ""
 
 
@@ -168,7 +126,8 @@ def _why(found: pd.DataFrame, rows: pd.DataFrame, is_whole: "pd.Series[bool]") -
     """What leaves each row out, "" where nothing does; the first reason counts."""
     moe_gpus = rows["moe_tp_size"].fillna(1) * rows["moe_ep_size"].fillna(1)
     unlike = rows["moe_tp_size"].notna() & moe_gpus.gt(1) & moe_gpus.ne(found["tp"])
-    unstated = [key in UNSTATED for key in zip(found["family"], found["precision"], strict=True)]
+    searched = sources()["served"]["searched"]
+    unstated = [[*key] in searched for key in zip(found["family"], found["precision"], strict=True)]
     too_many = f"more than {MOST_CLIENTS} clients (the server's limit of requests is not stated)"
     reasons = {
         BROKEN: ~is_whole,
@@ -188,12 +147,13 @@ def _why(found: pd.DataFrame, rows: pd.DataFrame, is_whole: "pd.Series[bool]") -
 
 
 def settings_of(rows: pd.DataFrame) -> list[ServedSetting]:
-    """What of each row is simulated."""
+    """What of each row is simulated; few servers keep KV in 8 bits."""
+    kv_8_bits = sources()["served"]["kv_8_bits"]
     return [
         ServedSetting(
             config=row["config"],
             gpu=row["gpu"],
-            kv_number_bytes=1 if KV_8_BITS & {("", row["gpu"]), (row["family"], row["gpu"])} else 2,
+            kv_number_bytes=1 if kv_8_bits.get(row["gpu"]) in ("", row["family"]) else 2,
             tensor_parallel=row["tp"],
             expert_parallel=row["ep"] > 1,
             **{name: row[name] for name in ("isl", "osl", "clients")},
