@@ -25,6 +25,7 @@ from harness.tools.fidelity.lines import (
     roofline_lines,
     share_lines,
 )
+from harness.tools.fitting.stored import rounded
 
 PRINTED = ["source", "gpu", "engine", "what", "basis", "seen"]
 """What lines must share to be printed as one."""
@@ -39,11 +40,8 @@ def all_lines(data: Path) -> Iterator[Line]:
 
 def as_json(lines: Iterable[Line]) -> str:
     """The file: one object per line, numbers with four significant digits."""
-    content = (
-        {name: float(f"{it:.4g}") if isinstance(it, float) else it for name, it in entry.items()}
-        for entry in map(asdict, lines)
-    )
-    return '{"lines": [\n' + ",\n".join(map(json.dumps, content)) + "\n]}\n"
+    content = (json.dumps(rounded(asdict(entry), 4)) for entry in lines)
+    return '{"lines": [\n' + ",\n".join(content) + "\n]}\n"
 
 
 def pooled(lines: Iterable[Line]) -> pd.DataFrame:

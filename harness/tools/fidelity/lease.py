@@ -37,7 +37,6 @@ from harness.engines.engine import Engine
 from harness.engines.recorder import TIMES, Recorder
 from harness.engines.vllm.engine import Vllm
 from harness.engines.vllm.processor import engine_name, has_gpus
-from harness.interface.entities import Service, ServiceId
 from harness.runs.cells import Cell
 from harness.runs.comparison import print_table
 from harness.runs.composed_cells import Matrix
@@ -61,6 +60,7 @@ from harness.tools.fidelity.real_engine import (
 )
 from harness.tools.fidelity.speed import speed_of
 from harness.tools.fidelity.stock import StockVllm
+from harness.workloads.workload import services_of
 
 STEPS: Mapping[str, Any] = read_yaml(Path(__file__).with_name("lease.yaml"))
 """Steps that are cells of a scenario, by name."""
@@ -96,18 +96,14 @@ class Lease:
         for name in (*REHEARSED, "seconds"):
             if not (value := getattr(options, name)) > 0:
                 raise ValueError(f"--{name.replace('_', '-')}={value} must be above 0")
-        self.began_s, facts, self.costs = (
-            time.monotonic(),
-            model_facts(options.model),
-            costs_of(options),
-        )
-        model = ServiceId(facts.name)
-        self.service = Service(model, facts.kv_bytes_per_token, facts.max_context_tokens)
+        (self.service,) = services_of([model_facts(options.model)])
+        self.costs, model = costs_of(options), self.service.id
         self.costs.require(model)
         self.costs.table(model, 1)
         self.engine = engine(None if has_gpus() else KV_BLOCKS)
         changed = REHEARSED if options.rehearse else {}
         self.options = argparse.Namespace(**vars(options) | changed)
+        self.began_s = time.monotonic()
         options.out.mkdir(parents=True, exist_ok=True)
         self._tar, self._summary = (options.out / f"{options.model}.{it}" for it in ("tar", "json"))
         self.engines: dict[str, Mapping[str, Any]] = {}
@@ -230,7 +226,7 @@ def _beside_simulated(
         twin = simulated(setting, costs_of(asked, resolved), resolved)
         name = f"{policies[setting.policy]} {setting.load}"
         rows += [FigureRow(name, it, [run[it] for run in those], [twin[it]]) for it in twin]
-    return [row for row in rows if row.is_known]
+    return rows
 
 
 def engine_of(recorder: Recorder) -> Mapping[str, Any]:
@@ -242,9 +238,8 @@ def engine_of(recorder: Recorder) -> Mapping[str, Any]:
 def scenario(lease: Lease, step: str) -> list[FigureRow]:
     """Cells of a scenario on vLLM, and the same cells simulated with the KV that vLLM had."""
     about = STEPS[step]
-    has_own_engine = "kv_tokens" in about
     real: dict[str, object] = {"engine.eager": lease.engine.eager, "engine.speed_sweep": False}
-    if has_own_engine:
+    if has_own_engine := "kv_tokens" in about:
         lease.unload()
     else:
         names = ("kv_blocks", "block_tokens")
@@ -266,12 +261,11 @@ def scenario(lease: Lease, step: str) -> list[FigureRow]:
         found[str(cell.setting["policy"])][1].append(figures_of(recorder))
     if has_own_engine:
         lease.unload()
-    rows = [
+    return [
         FigureRow(policy, it, *([run[it] for run in side] for side in sides))
         for policy, sides in found.items()
         for it in about["figures"]
     ]
-    return [row for row in rows if row.is_known]
 
 
 def cells_of(
@@ -335,7 +329,7 @@ def run(lease: Lease) -> dict[str, list[FigureRow]]:
             continue
         failed, rows = "", list[FigureRow]()
         try:
-            rows = found[name] = BY_NAME[name](lease)
+            rows = found[name] = [row for row in BY_NAME[name](lease) if row.is_known]
         except Exception as error:  # of any kind: the next step may work
             failed = f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
             lease.say(f"{name}: failed: {failed}")

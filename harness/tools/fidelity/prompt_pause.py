@@ -26,6 +26,7 @@ from harness.costs.model_facts import model_facts, shape_of
 from harness.report.agreement import bias_text, pooled_bias
 from harness.tools.calibrate.stored import digest
 from harness.tools.fidelity.real_engine import MeasuredSetting, costs_of, simulated, stored
+from harness.tools.fitting.stored import rounded
 
 FITTED = ("makespan_s", "jct_s_mean", "ttft_s_mean")
 GRID_S = np.arange(0.0, 6.05e-3, 1e-4)
@@ -97,7 +98,7 @@ def add_to(profile: Path, found: Fitted) -> None:
     """Add the constant to a stored profile."""
     content = json.loads(profile.read_text(encoding="utf-8"))
     other = content["tensor_parallel"]["1"]["prefill"]["other"]
-    other["base_s"] = [float(f"{it + found.pause_s:.6g}") for it in other["base_s"]]
+    other["base_s"] = rounded([it + found.pause_s for it in other["base_s"]])
     content["note"] = NOTE.format(found)
     if content.pop("sha256", None):
         content["sha256"] = digest(content)

@@ -52,12 +52,8 @@ from harness.runs.provenance import machine
 from harness.tools.fidelity.speed import (
     BATCH,
     AtSpeed,
-    Speed,
-    Totals,
-    against,
-    reference_of,
-    speed_from,
     speeds_between,
+    speeds_of,
     speeds_text,
     totals_of,
 )
@@ -196,7 +192,7 @@ def costs_of(
     )
 
 
-def measured(models: Mapping[str, int], options: argparse.Namespace) -> dict[str, Any]:
+def measured(models: Mapping[ServiceId, int], options: argparse.Namespace) -> dict[str, Any]:
     """Every repetition of all settings on real vLLM, with so many requests for each model.
 
     The first run of a model loads it. `batches` of a sweep are in the columns of `BATCH`, `totals`
@@ -204,12 +200,15 @@ def measured(models: Mapping[str, int], options: argparse.Namespace) -> dict[str
     """
     # What measures needs vLLM; to simulate what is stored does not.
     from harness.engines.vllm.processor import engine_name
+    from harness.tools.calibrate.model import engine as vllm
 
     costs = costs_of(options)
     content: dict[str, Any] = {"engine": engine_name(), "machine": machine()}
     content |= {"settings": [], "sweeps": {}, "resolved": {}}
     for model, requests in models.items():
-        engine = _real_engine(model, costs)
+        # As many KV blocks as the profile counted.
+        blocks, block_tokens = costs.kv_blocks(model, 1), costs.block_tokens(model)
+        engine = replace(vllm(blocks), block_tokens=block_tokens)
         settings = [*settings_of(model, requests, options.policies, costs, limits_of(engine))]
         runs: dict[MeasuredSetting, list[dict[str, float]]] = {setting: [] for setting in settings}
         served(engine, settings[0], costs)
@@ -222,24 +221,17 @@ def measured(models: Mapping[str, int], options: argparse.Namespace) -> dict[str
             print(f"{model}: repetition {repetition + 1} of {options.repeats}", flush=True)
         content["settings"] += [asdict(it) | {"runs": those} for it, those in runs.items()]
         content["sweeps"][model] = sweeps
-        (group,) = engine.loaded.values()
-        content["resolved"] |= {str(name): dict(it) for name, it in group.resolved.items()}
-        group.stop()
+        content["resolved"] |= _unloaded(engine)
     return content
 
 
-def _real_engine(model: str, costs: ProfileCosts) -> Any:
-    """vLLM with as many KV blocks as the profile of a model counted."""
-    from harness.engines.vllm.processor import has_gpus
-
-    node = read_yaml(ROOT / "scenarios/engine/vllm.yaml") | {
-        "kv_blocks": costs.kv_blocks(ServiceId(model), 1),
-        "block_tokens": costs.block_tokens(ServiceId(model)),
-        "eager": not has_gpus(),
-        "keep_loaded": True,
-        "loads_first": True,
-    }
-    return build(node, offered={"cluster": Cluster((GpuId(0),), ()), "seed": 0})
+def _unloaded(engine: Any) -> dict[str, Any]:
+    """Free the model of an engine; by its name, how vLLM had resolved its configuration."""
+    (group,) = engine.loaded.values()
+    resolved = {str(name): dict(it) for name, it in group.resolved.items()}
+    group.stop()
+    engine.loaded.clear()
+    return resolved
 
 
 def _sweep(
@@ -295,17 +287,6 @@ def _of_means(
     ]
 
 
-def speeds_of(swept: Mapping[str, Any] | None, costs: ProfileCosts, model: str) -> list[Speed]:
-    """How fast the machine was in each sweep, against its profile; nothing without sweeps."""
-    if swept is None:
-        return []
-    batches, reference = pd.DataFrame(swept["batches"], columns=BATCH), reference_of(costs, model)
-    return [
-        against(speed_from(Totals(*totals), batches, costs, model), reference)
-        for totals in swept["totals"]
-    ]
-
-
 def print_rows(rows: list[dict[str, Any]]) -> None:
     """The table, and the bias of each figure."""
     table = pd.DataFrame(
@@ -357,7 +338,7 @@ def _content(options: argparse.Namespace) -> dict[str, Any]:
         content = stored(options.again)
     else:
         counts = (model.partition(":") for model in options.models)
-        content = measured({name: int(count) for name, _, count in counts}, options)
+        content = measured({ServiceId(name): int(count) for name, _, count in counts}, options)
     speeds = [
         speed
         for model, swept in content["sweeps"].items()

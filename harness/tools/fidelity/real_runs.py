@@ -41,7 +41,7 @@ from harness.report.real_texts import JCT, order_text, same_batches_text, saving
 from harness.runs import comparison, published
 from harness.runs.building import cell_of
 from harness.runs.cell_lists import read_cells
-from harness.runs.cells import Cell, compute
+from harness.runs.cells import compute
 from harness.runs.comparison import SEED, key_of, print_table
 from harness.runs.config import stored_configuration
 from harness.runs.provenance import machine
@@ -49,15 +49,7 @@ from harness.runs.record import config_of, read_rows
 from harness.runs.sweep import keep
 from harness.runs.table import POLICY, SYSTEM
 from harness.tools.fidelity.real_engine import kv_of
-from harness.tools.fidelity.speed import (
-    AtSpeed,
-    Speed,
-    against,
-    reference_of,
-    speed_of,
-    speeds_between,
-    speeds_text,
-)
+from harness.tools.fidelity.speed import AtSpeed, Speed, speeds_in, speeds_text
 
 ENGINES, SPEED, LOG = "engines.json", "speed.parquet", "iterations.parquet"
 KIND, MEASURED, SIMULATED = "kind", "measured", "simulated"
@@ -247,21 +239,6 @@ def pairs_of(rows: pd.DataFrame, name: str) -> dict[Path, Path]:
     return dict(both.itertuples(index=False, name=None))
 
 
-def speeds_in(measured: Path, cell: Cell) -> dict[str, Speed]:
-    """By service, how fast the machine was in a measured run; empty where nothing says so.
-
-    The mean of before and after.
-    """
-    if not (measured / SPEED).is_file():
-        return {}
-    found: dict[str, Speed] = {}
-    for service, part in pd.read_parquet(measured / SPEED).groupby("service"):
-        name, sides = str(service), (part[part["when"] == it] for it in ("before", "after"))
-        (between,) = speeds_between([speed_of(side, cell.costs, name) for side in sides])
-        found[name] = against(between, reference_of(cell.costs, name))
-    return found
-
-
 def as_resolved(plain: Mapping[str, Any], measured: Path) -> dict[str, Any]:
     """A simulated cell's configuration with the limits and the KV that a real engine had.
 
@@ -299,7 +276,8 @@ def twins(pairs: Mapping[Path, Path], *, at_speed: bool) -> Iterator[dict[Path, 
 def _twin(measured: Path, like: Path, results: Path, *, at_speed: bool) -> dict[str, Any]:
     plain = as_resolved(config_of(like), measured)
     cell = cell_of(stored_configuration(plain, results=str(results), name="twin"))
-    speeds = speeds_in(measured, cell)
+    path = measured / SPEED
+    speeds = speeds_in(pd.read_parquet(path), cell.costs) if path.is_file() else {}
     if at_speed and speeds:
         assert isinstance(cell.engine, Simulator)
         cell = replace(cell, engine=replace(cell.engine, costs=AtSpeed(cell.costs, speeds)))
