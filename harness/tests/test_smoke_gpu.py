@@ -10,7 +10,7 @@ from harness.config.paths import ROOT
 from harness.costs.local_hardware import called, known_gpu
 from harness.costs.model_facts import load_models
 from harness.tests.support.configured import composed
-from harness.tools.fidelity import settings, smoke_gpu
+from harness.tools.fidelity import real_engine, smoke_gpu
 
 
 def test_names_of_drivers_are_recognised() -> None:
@@ -49,8 +49,8 @@ def test_its_models_are_there(model: str) -> None:
 
 def test_a_rehearsal_runs_the_same_commands(tmp_path: Path) -> None:
     """Word for word, but for names, sizes and what only a rehearsal adds."""
-    real = smoke_gpu.commands(smoke_gpu.on_gpu("X"))
-    rehearsed = smoke_gpu.commands(smoke_gpu.rehearsal(tmp_path))
+    real = smoke_gpu.on_gpu("X")
+    rehearsed = smoke_gpu.rehearsal(tmp_path)
     for one, other in zip(real, rehearsed, strict=True):
         options = [word.partition("=")[0] for word in one if word.startswith(("-", "+"))]
         assert set(options) <= {word.partition("=")[0] for word in other}
@@ -76,8 +76,8 @@ def test_a_gpu_of_no_list_is_measured_served_and_compared(
             return SimpleNamespace(returncode=run.run(config))
 
     monkeypatch.setattr(smoke_gpu, "subprocess", SimpleNamespace(run=run_here))
-    loads = {it: settings.LOADS[it] for it in ("offline", "Poisson 0.8")}
-    monkeypatch.setattr(settings, "LOADS", loads)
+    loads = {it: real_engine.LOADS[it] for it in ("offline", "Poisson 0.8")}
+    monkeypatch.setattr(real_engine, "LOADS", loads)
     monkeypatch.setattr(timed_batches, "SHORT_S", 0.01)
     assert smoke_gpu.main(["--rehearse"]) == 0
     assert "makespan_s, over all settings: off by" in capsys.readouterr().out

@@ -17,14 +17,15 @@ from rich.table import Table
 
 from harness.runs import published
 from harness.tools.fidelity.applications import application_lines, request_lines
-from harness.tools.fidelity.iterations import (
+from harness.tools.fidelity.lines import (
+    Line,
     logged_lines,
     measured_lines,
+    operator_lines,
     roofline_lines,
     share_lines,
 )
-from harness.tools.fidelity.lines import Line
-from harness.tools.fidelity.operators import operator_lines
+from harness.tools.fitting.stored import rounded
 
 PRINTED = ["source", "gpu", "engine", "what", "basis", "seen"]
 """What lines must share to be printed as one."""
@@ -32,19 +33,15 @@ PRINTED = ["source", "gpu", "engine", "what", "basis", "seen"]
 
 def all_lines(data: Path) -> Iterator[Line]:
     """Every line there are measurements for."""
-    for lines in (logged_lines, measured_lines, roofline_lines, share_lines, operator_lines):
+    measured = (logged_lines, measured_lines, roofline_lines, share_lines, operator_lines)
+    for lines in (*measured, request_lines, application_lines):
         yield from lines(data)
-    yield from request_lines(data)
-    yield from application_lines(data)
 
 
 def as_json(lines: Iterable[Line]) -> str:
     """The file: one object per line, numbers with four significant digits."""
-    content = (
-        {name: float(f"{it:.4g}") if isinstance(it, float) else it for name, it in entry.items()}
-        for entry in map(asdict, lines)
-    )
-    return '{"lines": [\n' + ",\n".join(map(json.dumps, content)) + "\n]}\n"
+    content = (json.dumps(rounded(asdict(entry), 4)) for entry in lines)
+    return '{"lines": [\n' + ",\n".join(content) + "\n]}\n"
 
 
 def pooled(lines: Iterable[Line]) -> pd.DataFrame:

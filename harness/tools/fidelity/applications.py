@@ -27,7 +27,7 @@ from harness.engines.state import RequestArrays, new_arrays
 from harness.interface.entities import Cluster, GpuId, ServiceId
 from harness.interface.policies import System
 from harness.tools.fidelity.lines import AUTHORS, SIMULATED, Line, line, sources
-from harness.tools.fitting.iteration_rows import measured_sources
+from harness.tools.fitting.iteration_rows import MeasuredSource, measured_sources
 from harness.workloads.ecdf import load_lengths
 
 Json = dict[str, Any]
@@ -43,7 +43,6 @@ def request_lines(data: Path) -> Iterator[Line]:
     """
     about = sources()["requests"]
     folder = data / about["folder"]
-    (engine,) = (s.engine for s in measured_sources() if s.folder == about["profile"])
     runs = pd.read_csv(folder / "experiments.csv.gz")
     requests = pd.read_parquet(folder / "requests.parquet")
     runs = runs[(runs["scheduler"] == about["scheduler"]) & runs["hardware"].str.contains("A10G")]
@@ -58,10 +57,9 @@ def request_lines(data: Path) -> Iterator[Line]:
             measured_s = recorded[column].to_numpy(np.float64)
             bias = float(np.mean(at_s - arrival_s) / np.mean(measured_s) - 1.0)
             yield Line(
+                **{name: about[name] for name in ("gpu", "model", "note")},
                 source=about["name"],
-                gpu=about["gpu"],
-                engine=engine,
-                model=about["model"],
+                engine=_recorded().engine,
                 tensor_parallel=SIZE,
                 what=f"mean {what} latency, {run['suite']}",
                 basis=SIMULATED,
@@ -70,15 +68,21 @@ def request_lines(data: Path) -> Iterator[Line]:
                 bias=bias,
                 low_s=float(measured_s.min()),
                 high_s=float(measured_s.max()),
-                note=about["note"],
             )
+
+
+def _recorded() -> MeasuredSource:
+    """The source of the profile of recorded requests."""
+    folder = sources()["requests"]["profile"]
+    (found,) = (source for source in measured_sources() if source.folder == folder)
+    return found
 
 
 def serve(recorded: pd.DataFrame) -> RequestArrays:
     """Simulate one GPU serving the recorded requests in the order of their arrival."""
     about = sources()["requests"]
     profile = read_profiles(PROFILES / about["profile"])[about["model"], SIZE]
-    (tokens,) = (int(s.kv_tokens or 0) for s in measured_sources() if s.folder == about["profile"])
+    tokens = int(_recorded().kv_tokens or 0)
     words = {"max_num_seqs": about["max_num_seqs"], "max_num_batched_tokens": tokens}
     rule = build(_yaml("policy", "vllm")["rule"] | {"chunked_prefill": False} | words)
     arrival_s = recorded["req_time_s"].to_numpy(np.float64)
@@ -144,16 +148,9 @@ def _simulated_s(about: Json, row: Mapping[Any, Any], case: Json, seed: int) -> 
         memory_share=hardware["memory_share"],
         parts=PARTS,
     )
-    workload_factory = build(
-        _yaml("workload", about["workload"])
-        | {
-            "documents": row["n_documents"],
-            "evaluations": row["n_evaluators"],
-            "summariser": row["summariser"],
-            "max_output_tokens": row["max_output"],
-        }
-        | case
-    )
+    sizes = {"documents": row["n_documents"], "evaluations": row["n_evaluators"]}
+    sizes |= {"summariser": row["summariser"], "max_output_tokens": row["max_output"]}
+    workload_factory = build(_yaml("workload", about["workload"]) | sizes | case)
     # NVLink within islands of neighbours.
     gpus, size = tuple(GpuId(i) for i in range(row["n_gpu"])), about["nvlink_island"]
     islands = tuple(frozenset(gpus[i : i + size]) for i in range(0, len(gpus), size))
@@ -203,12 +200,9 @@ def _yaml(group: str, name: str) -> Json:
 
 def _order(rows: pd.DataFrame) -> str:
     """How often the simulator has the faster of two planners right."""
-    pairs = rows.pivot(index=SETTING, columns="planner", values=["measured_s", "simulated_s"])
-    pairs = pairs.dropna()
-    measured, simulated = (
-        np.diff(np.log(pairs[kind].to_numpy()), axis=1)[:, 0]
-        for kind in ("measured_s", "simulated_s")
-    )
+    kinds = ["measured_s", "simulated_s"]
+    pairs = rows.pivot(index=SETTING, columns="planner", values=kinds).dropna()
+    measured, simulated = (np.diff(np.log(pairs[kind].to_numpy()), axis=1)[:, 0] for kind in kinds)
     right = np.sign(measured) == np.sign(simulated)
     clear = np.abs(measured) > 0.05
     return (

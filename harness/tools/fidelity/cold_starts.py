@@ -10,15 +10,18 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from contextlib import closing
+from functools import partial
 from pathlib import Path
 from statistics import median
 
+import pandas as pd
 from rich.console import Console
-from rich.table import Table
 
 from harness.costs.model import PARTS, ProfileCosts
 from harness.engines.containers import Containers
 from harness.interface.entities import ServiceId
+from harness.runs.table import print_table
 from harness.workloads.application_mix import batch_s
 
 CALL = (1000, 100)
@@ -27,16 +30,16 @@ REPEATS = 5
 
 def container_seconds(containers: Containers) -> dict[str, float]:
     """Median seconds to start a container, to run code in one, and to kill and remove it."""
-    found: dict[str, list[float]] = {"container: start": [], "run": [], "kill and remove": []}
-    for number in range(REPEATS):
-        name = f"measured {number}"
-        for what, step in (
-            ("container: start", lambda name=name: containers.start(name)),
-            ("run", lambda name=name: containers.run(name, "true")),
-            ("kill and remove", lambda name=name: containers.stop(name)),
-        ):
-            found[what].append(_seconds(step))
-    return {what: median(seconds) for what, seconds in found.items()}
+    steps: dict[str, Callable[[str], object]] = {
+        "container: start": containers.start,
+        "run": lambda name: containers.run(name, "true"),
+        "kill and remove": containers.stop,
+    }
+    found = pd.DataFrame(
+        {what: _seconds(partial(step, f"measured {number}")) for what, step in steps.items()}
+        for number in range(REPEATS)
+    )
+    return dict(found.median())
 
 
 def dnn_seconds() -> dict[str, float]:
@@ -67,12 +70,6 @@ def _seconds(step: Callable[[], object]) -> float:
     return time.monotonic() - started_s
 
 
-def call_seconds() -> float:
-    """Seconds of a call of 1,000 prompt and 100 answer tokens on a batch of its own."""
-    costs = ProfileCosts(gpu="A100-40G-PCIe", profile_dir="roofline", memory_share=0.9, parts=PARTS)
-    return batch_s(costs, ServiceId("Llama-2-7b-hf"), 1, [CALL])
-
-
 def main(arguments: list[str] | None = None) -> int:
     """Command line; returns the exit status."""
     parser = argparse.ArgumentParser(
@@ -82,25 +79,19 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--url", help="of the docker daemon; as docker finds it if left out")
     options = parser.parse_args(arguments)
     try:
-        containers = Containers(image=options.image, url=options.url)
-    except ValueError as error:
+        with closing(Containers(image=options.image, url=options.url)) as containers:
+            found = container_seconds(containers) | dnn_seconds()
+    except (ValueError, RuntimeError) as error:
         print(error, file=sys.stderr)
         return 2
-    try:
-        found = container_seconds(containers) | dnn_seconds()
-    except RuntimeError as error:
-        print(error, file=sys.stderr)
-        return 2
-    finally:
-        containers.close()
-    alone_s = call_seconds()
-    table = Table(title="measured here; a call: simulated, profile roofline")
-    for column in ("what", "seconds", "over a call"):
-        table.add_column(column, justify="left" if column == "what" else "right")
-    for what, seconds in found.items():
-        table.add_row(what, f"{seconds:.3f}", f"{seconds / alone_s:.2f}x")
-    table.add_row("a call of 1,000 and 100 tokens", f"{alone_s:.3f}", "1x")
-    Console().print(table)
+    # Alone on one A100-40G.
+    costs = ProfileCosts(gpu="A100-40G-PCIe", profile_dir="roofline", memory_share=0.9, parts=PARTS)
+    alone_s = batch_s(costs, ServiceId("Llama-2-7b-hf"), 1, [CALL])
+    seconds = pd.Series({**found, "a call of 1,000 and 100 tokens": alone_s})
+    columns = {"seconds": seconds.map("{:.3f}".format)}
+    columns["over a call"] = (seconds / alone_s).map("{:.2f}x".format)
+    table = pd.DataFrame(columns).rename_axis("what")
+    print_table(table, Console(), "measured here; a call: simulated, profile roofline")
     return 0
 
 

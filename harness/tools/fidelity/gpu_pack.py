@@ -4,6 +4,12 @@ That machine has Python 3.12, torch 2.11.0 for CUDA 13, transformers and what th
 are fetched by the lock `requirements/gpu-pack.txt`; of vLLM, Python files and the shared objects
 that a dense model in bfloat16 needs are kept, of these the machine code for one architecture. What
 is written is compressed, with a manifest of checksums: `gpu_unpack` is for the other side.
+
+nvcc puts GPU programs into the section `.nv_fatbin` of a 64-bit ELF file, in containers. A
+container is a header (magic number, version, size of the header, size of what follows) and entries,
+one per program: PTX, or machine code for one architecture. What is kept moves to the front of its
+container, whose size is lowered, and zeros follow: no address outside the containers changes, and
+the zeros compress to nothing.
 """
 
 import argparse
@@ -12,6 +18,7 @@ import io
 import json
 import lzma
 import re
+import struct
 import subprocess
 import sys
 import tarfile
@@ -22,9 +29,9 @@ from concurrent.futures import ThreadPoolExecutor
 from importlib.metadata import distribution
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import NamedTuple
 
 from harness.config.paths import ROOT
-from harness.tools.fidelity.gpu_programs import pruned, section
 from harness.tools.fidelity.gpu_unpack import MANIFEST
 
 LOCK = ROOT / "requirements" / "gpu-pack.txt"
@@ -49,8 +56,81 @@ UNUSED = re.compile(
 LARGE = 20 << 20
 """Bytes; a shared object of more is an archive of its own, to be compressed beside the others."""
 SUFFIX = ".tar.xz"
+SECTION = ".nv_fatbin"
+MAGIC = 0xBA55ED50
+ALIGNMENT = 8
+"""Bytes; zeros may stand between two containers."""
+MACHINE_CODE = 2
+"""The kind of an entry; 1 is PTX."""
 
 File = tuple[str, bytes]
+
+
+class Container(NamedTuple):
+    """Where a container is, and its entries, which begin at `first`: kind, architecture, bytes."""
+
+    start: int
+    first: int
+    end: int
+    entries: list[tuple[int, int, bytes]]
+
+    def kept(self, arch: int) -> bytes:
+        """The machine code for an architecture."""
+        wanted = (MACHINE_CODE, arch)
+        return b"".join(data for kind, of, data in self.entries if (kind, of) == wanted)
+
+
+def section(data: bytes) -> tuple[int, int] | None:
+    """First and last byte (exclusive) of `SECTION` of an ELF file; None where it has none."""
+    (table,) = struct.unpack_from("<Q", data, 0x28)
+    size, count, names = struct.unpack_from("<HHH", data, 0x3A)
+    (text,) = struct.unpack_from("<Q", data, table + names * size + 0x18)
+    for header in range(table, table + count * size, size):
+        start = text + struct.unpack_from("<I", data, header)[0]
+        if data[start : data.index(b"\0", start)].decode() == SECTION:
+            first, length = struct.unpack_from("<QQ", data, header + 0x18)
+            return first, first + length
+    return None
+
+
+def containers(data: bytes) -> Iterator[Container]:
+    """Every container of an ELF file. Raises ValueError where entries do not fill one."""
+    start, last = section(data) or (0, 0)
+    while start < last - 2 * ALIGNMENT:
+        magic, _, header, size = struct.unpack_from("<IHHQ", data, start)
+        if magic != MAGIC:
+            start += ALIGNMENT
+            continue
+        at = first = start + header
+        end, entries = first + size, []
+        while at < end:
+            kind, _, own_header, payload = struct.unpack_from("<HHIQ", data, at)
+            (arch,) = struct.unpack_from("<I", data, at + 28)
+            entries.append((kind, arch, data[at : at + own_header + payload]))
+            at += own_header + payload
+        if at != end:
+            raise ValueError(f"the container of GPU programs at byte {start} has an unknown format")
+        yield Container(start, first, end, entries)
+        start = end
+
+
+def pruned(data: bytes, arch: int) -> bytes:
+    """The file, as long as before, without programs for other architectures.
+
+    A container of which nothing would be kept has one small program for another architecture, so
+    that the driver can read it. Raises ValueError where what is kept is not what is read back.
+    """
+    work, found = bytearray(data), list(containers(data))
+    others = (e for each in found for e in each.entries if e[0] == MACHINE_CODE and e[1] != arch)
+    _, _, other = min(others, key=lambda entry: len(entry[2]), default=(0, 0, b""))
+    for each in found:
+        body = each.kept(arch) or other
+        struct.pack_into("<Q", work, each.start + 8, len(body))
+        work[each.first : each.end] = body.ljust(each.end - each.first, b"\0")
+    new = bytes(work)
+    if [each.kept(arch) for each in containers(new)] != [each.kept(arch) for each in found]:
+        raise ValueError(f"the programs for sm_{arch} are not the same after pruning")
+    return new
 
 
 def fetch(folder: Path) -> list[Path]:

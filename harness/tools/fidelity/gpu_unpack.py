@@ -21,15 +21,6 @@ from typing import Any
 MANIFEST = "manifest.json"
 
 
-def read_manifest(folder: Path) -> dict[str, Any]:
-    """What was packed. Raises ValueError where it is for another Python than this one."""
-    manifest: dict[str, Any] = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
-    this = ".".join(map(str, sys.version_info[:2]))
-    if manifest["python"] != this:
-        raise ValueError(f"{folder} was packed for Python {manifest['python']}, this is {this}")
-    return manifest
-
-
 def unpack(folder: Path, name: str, about: dict[str, Any], target: Path) -> str:
     """Unpack one archive; a line about it. Raises ValueError for a checksum mismatch."""
     data = (folder / name).read_bytes()
@@ -41,9 +32,16 @@ def unpack(folder: Path, name: str, about: dict[str, Any], target: Path) -> str:
 
 
 def unpack_all(folder: Path, target: Path) -> None:
-    """Unpack all archives at once, then compile what is Python."""
+    """Unpack all archives at once, then compile what is Python.
+
+    Raises ValueError where this is another Python than what was packed for.
+    """
     started_s = time.monotonic()
-    archives = read_manifest(folder)["archives"]
+    manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+    wanted, this = manifest["python"], ".".join(map(str, sys.version_info[:2]))
+    if wanted != this:
+        raise ValueError(f"{folder} was packed for Python {wanted}, this is {this}")
+    archives = manifest["archives"]
     target.mkdir(parents=True, exist_ok=True)
     with ThreadPoolExecutor() as pool:
         jobs = [pool.submit(unpack, folder, name, archives[name], target) for name in archives]

@@ -19,26 +19,27 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from harness.config.engine_limits import LIMITS
 from harness.config.paths import PROFILES
 from harness.costs.iteration import IterationTable
 from harness.costs.model import ProfileCosts
 from harness.costs.model_facts import model_facts, shape_of
 from harness.report.agreement import bias_text, pooled_bias
 from harness.tools.calibrate.stored import digest
-from harness.tools.fidelity.real_engine import stored
-from harness.tools.fidelity.settings import MeasuredSetting, costs_of, simulated
+from harness.tools.fidelity.real_engine import MeasuredSetting, costs_of, simulated, stored
+from harness.tools.fitting.stored import rounded
 
 FITTED = ("makespan_s", "jct_s_mean", "ttft_s_mean")
 GRID_S = np.arange(0.0, 6.05e-3, 1e-4)
 NEARLY = 1.1
 """Times the least squares up to which a constant fits nearly as well."""
-ADDED = "were added to every iteration with a prompt, fitted to every other setting"
 NOTE = (
     "{} were added to every iteration with a prompt: fitted to every other setting of whole "
     "runs, whose measurements were divided by a probe of the CPU "
     "(harness.tools.fidelity.prompt_pause)"
 )
+
+Entries = Sequence[Mapping[str, Any]]
+"""Stored settings of one model."""
 
 
 class Paused(ProfileCosts):
@@ -54,21 +55,6 @@ class Paused(ProfileCosts):
         return table._replace(prefill_base_s=table.prefill_base_s + self._pause_s)
 
 
-def rows_of(
-    entries: Sequence[Mapping[str, Any]], costs: ProfileCosts, resolved: Mapping[str, Any]
-) -> list[dict[str, Any]]:
-    """Measured and simulated figures of stored settings of one model."""
-    rows = []
-    for entry in entries:
-        setting = MeasuredSetting(**{name: entry[name] for name in MeasuredSetting.__slots__})
-        guess = simulated(setting, costs, {name: resolved[name] for name in LIMITS})
-        rows += [
-            {"figure": name, "measured": entry["means"][name]["measured"], "simulated": guess[name]}
-            for name in FITTED
-        ]
-    return rows
-
-
 class Fitted(NamedTuple):
     """A constant, and the least and the most that fit nearly as well, in seconds."""
 
@@ -76,60 +62,47 @@ class Fitted(NamedTuple):
     low_s: float
     high_s: float
 
+    def __str__(self) -> str:
+        """In milliseconds."""
+        return f"{1e3 * self.pause_s:.1f} ms ({1e3 * self.low_s:.1f} to {1e3 * self.high_s:.1f})"
 
-def fitted_pause(
-    entries: Sequence[Mapping[str, Any]], costs: ProfileCosts, resolved: Mapping[str, Any]
-) -> Fitted:
+
+def rows_of(
+    entries: Entries, costs: ProfileCosts, resolved: Mapping[str, Any]
+) -> list[dict[str, Any]]:
+    """Measured and simulated figures of stored settings."""
+    return [
+        {"figure": name, "measured": entry["means"][name]["measured"], "simulated": guess[name]}
+        for entry in entries
+        for guess in [simulated(MeasuredSetting.stored(entry), costs, resolved)]
+        for name in FITTED
+    ]
+
+
+def fitted_pause(entries: Entries, costs: ProfileCosts, resolved: Mapping[str, Any]) -> Fitted:
     """The constant with the least squares of the logarithms of simulated over measured.
 
     Of a grid: whole runs change in steps, and there are several least ones nearby.
     """
-    off = np.array([_off(entries, Paused(costs, float(it)), resolved) for it in GRID_S])
-    near = GRID_S[off <= NEARLY * off.min()]
-    return Fitted(float(GRID_S[off.argmin()]), float(near.min()), float(near.max()))
 
+    def off(pause_s: float) -> float:
+        rows = rows_of(entries, Paused(costs, pause_s), resolved)
+        return float(np.sum([np.log(row["simulated"] / row["measured"]) ** 2 for row in rows]))
 
-def _off(
-    entries: Sequence[Mapping[str, Any]], costs: ProfileCosts, resolved: Mapping[str, Any]
-) -> float:
-    rows = rows_of(entries, costs, resolved)
-    return float(np.sum([np.log(row["simulated"] / row["measured"]) ** 2 for row in rows]))
+    squares = np.array([off(float(it)) for it in GRID_S])
+    near = GRID_S[squares <= NEARLY * squares.min()]
+    return Fitted(float(GRID_S[squares.argmin()]), float(near.min()), float(near.max()))
 
 
 def add_to(profile: Path, found: Fitted) -> None:
     """Add the constant to a stored profile."""
     content = json.loads(profile.read_text(encoding="utf-8"))
     other = content["tensor_parallel"]["1"]["prefill"]["other"]
-    other["base_s"] = [float(f"{it + found.pause_s:.6g}") for it in other["base_s"]]
-    content["note"] = NOTE.format(_ms(found))
+    other["base_s"] = rounded([it + found.pause_s for it in other["base_s"]])
+    content["note"] = NOTE.format(found)
     if content.pop("sha256", None):
         content["sha256"] = digest(content)
     profile.write_text(json.dumps(content, sort_keys=True, indent=1) + "\n", encoding="utf-8")
-
-
-def _ms(found: Fitted) -> str:
-    return f"{1e3 * found.pause_s:.1f} ms ({1e3 * found.low_s:.1f} to {1e3 * found.high_s:.1f})"
-
-
-def held_out_text(before: Sequence[Mapping[str, Any]], after: Sequence[Mapping[str, Any]]) -> str:
-    """How far the settings are off that the fit has not seen, without and with the constants."""
-    biases = (
-        f"{name} {bias_text(pooled_bias(after, name))} (without it "
-        f"{pooled_bias(before, name).value:+.1%})"
-        for name in FITTED
-    )
-    return f"settings that the fit has not seen are off by {', '.join(biases)}"
-
-
-def _options(arguments: list[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__)
-    add = parser.add_argument
-    add("stored", type=Path, help="of fidelity_vllm, with means of settings")
-    add("--gpu", required=True)
-    add("--profile", required=True, help="folder under harness/profiles")
-    said = "add the constants to the profiles of these models, and those of the same matrices"
-    add("--write", action="store_true", help=said)
-    return parser.parse_args(arguments)
 
 
 def profiles_of(folder: Path, models: Iterable[str]) -> dict[Path, str]:
@@ -161,8 +134,16 @@ def run(options: argparse.Namespace) -> None:
         found[model] = fitted_pause(entries[::2], costs, resolved)
         before += rows_of(entries[1::2], costs, resolved)
         after += rows_of(entries[1::2], Paused(costs, found[model].pause_s), resolved)
-    added = ", ".join(f"{_ms(it)} for {name}" for name, it in found.items())
-    said = f"{added} {ADDED}; {held_out_text(before, after)}"
+    added = ", ".join(f"{it} for {name}" for name, it in found.items())
+    biases = (
+        f"{name} {bias_text(pooled_bias(after, name))} (without it "
+        f"{pooled_bias(before, name).value:+.1%})"
+        for name in FITTED
+    )
+    said = (
+        f"{added} were added to every iteration with a prompt, fitted to every other setting; "
+        f"settings that the fit has not seen are off by {', '.join(biases)}"
+    )
     print(said)
     if options.write:
         for path, model in profiles.items():
@@ -175,8 +156,15 @@ def run(options: argparse.Namespace) -> None:
 
 def main(arguments: list[str] | None = None) -> int:
     """Fit, test and, if asked to, write; returns the exit status."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    add = parser.add_argument
+    add("stored", type=Path, help="of fidelity_vllm, with means of settings")
+    add("--gpu", required=True)
+    add("--profile", required=True, help="folder under harness/profiles")
+    said = "add the constants to the profiles of these models, and those of the same matrices"
+    add("--write", action="store_true", help=said)
     try:
-        run(_options(arguments))
+        run(parser.parse_args(arguments))
     except ValueError as error:
         print(error, file=sys.stderr)
         return 2

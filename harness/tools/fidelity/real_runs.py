@@ -4,22 +4,27 @@
 
 For scenarios with engines on an axis. Prints, and writes fidelity_runs/<scenario>.json: for
 every system (or, where that is the same for all, every policy) the figures on real engines and on
-the simulator, means over seeds, and the error. Every measured run is simulated again with the
-engine as it was and, where designed batches around the run say how fast the machine was, at that
-speed (`twins`); `as_profiled` is by the profile as it is. A figure is one of a run's summary, or a
-function of its folder as `module:function`. With `--reference NAME` also how much of its `--saved`
-figure every other one saves, with a 95% interval over seeds. Of four systems or more also the rank
-correlation of their order on both engines. Where runs kept their iterations (`record.iterations`),
-also whether both engines ran the same batches.
+the simulator, means over seeds, and the error. A measured run's folder says how vLLM resolved its
+configuration and how much KV it had (engines.json), and how fast the machine was before and after
+it (speed.parquet). Every one is simulated again, as a twin, with the engine as it was and, where
+designed batches say how fast the machine was, at that speed; `as_profiled` is by the profile as it
+is. Policies and planners of a twin believe the profile, as those of the measured run did. A figure
+is one of a run's summary, or a function of its folder as `module:function`. With `--reference NAME`
+also how much of its `--saved` figure every other one saves, with a 95% interval over seeds. Of four
+systems or more also the rank correlation of their order on both engines. Where runs kept their
+iterations (`record.iterations`), also whether both engines ran the same batches.
 """
 
 import argparse
 import json
 import sys
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from pkgutil import resolve_name
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -27,18 +32,26 @@ import pandas as pd
 from numpy.typing import NDArray
 from rich.console import Console
 
+from harness.config.engine_limits import LIMITS
 from harness.config.names import unknown_name
+from harness.config.scratch import TEMPORARY
+from harness.engines.simulator.loop import Simulator
 from harness.report.agreement import late_text
 from harness.report.real_texts import JCT, order_text, same_batches_text, saving_text
 from harness.runs import comparison, published
+from harness.runs.building import cell_of
 from harness.runs.cell_lists import read_cells
+from harness.runs.cells import compute
 from harness.runs.comparison import SEED, key_of
+from harness.runs.config import stored_configuration
 from harness.runs.provenance import machine
+from harness.runs.record import config_of, read_rows
+from harness.runs.sweep import keep
 from harness.runs.table import POLICY, SYSTEM, print_table
-from harness.tools.fidelity.speed import Speed, speeds_text
-from harness.tools.fidelity.twins import ENGINES, twins
+from harness.tools.fidelity.real_engine import kv_of
+from harness.tools.fidelity.speed import AtSpeed, Speed, speeds_in, speeds_text
 
-LOG = "iterations.parquet"
+ENGINES, SPEED, LOG = "engines.json", "speed.parquet", "iterations.parquet"
 KIND, MEASURED, SIMULATED = "kind", "measured", "simulated"
 COMPARED = (
     *("prefill_requests", "prefill_tokens", "prefill_attended"),
@@ -52,8 +65,10 @@ LEAST_RANKED = 4
 DRAWS, ENDS = 1000, (0.025, 0.975)
 FIGURES = ("inference_s", JCT, "jct_s_p99", "gpu_busy_s", "gpu_loading_s", "gpu_idle_s")
 
+Entry = dict[str, object]
 
-def compared(rows: pd.DataFrame, figures: Sequence[str] = FIGURES) -> list[dict[str, object]]:
+
+def compared(rows: pd.DataFrame, figures: Sequence[str] = FIGURES) -> list[Entry]:
     """One entry per system and figure; `low` and `high` end the 95% interval of what was measured.
 
     Raises ValueError where a system was not run on both, with the same seeds, and for a figure that
@@ -83,15 +98,17 @@ def _against(rows: pd.DataFrame, figures: Sequence[str], **sides: Any) -> pd.Dat
     """`harness.runs.comparison.compared`, with the kind of engine of each run in column `KIND`."""
     if unknown := [name for name in figures if name not in rows]:
         raise ValueError(unknown_name("figure of a run", unknown[0], dict.fromkeys(map(str, rows))))
-    is_measured = rows["engine"].str.startswith(MEASURED)
-    rows = rows.assign(**{KIND: np.where(is_measured, MEASURED, SIMULATED)})
-    return comparison.compared(rows, figures, **sides)
+    kinds = np.where(_is_measured(rows), MEASURED, SIMULATED)
+    return comparison.compared(rows.assign(**{KIND: kinds}), figures, **sides)
+
+
+def _is_measured(rows: pd.DataFrame) -> "pd.Series[bool]":
+    return rows["engine"].str.startswith(MEASURED)
 
 
 def _sides(rows: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Measured and simulated runs."""
-    is_measured = rows["engine"].str.startswith(MEASURED)
-    return rows[is_measured], rows[~is_measured]
+    return rows[_is_measured(rows)], rows[~_is_measured(rows)]
 
 
 def _rounded(value: float) -> float | None:
@@ -104,7 +121,7 @@ def named_by(rows: pd.DataFrame) -> str:
     return POLICY if rows[SYSTEM].nunique() == 1 and POLICY in rows else SYSTEM
 
 
-def savings(rows: pd.DataFrame, reference: str, figure: str = JCT) -> list[dict[str, object]]:
+def savings(rows: pd.DataFrame, reference: str, figure: str = JCT) -> list[Entry]:
     """Share of a figure of the reference that each other one saves, seed by seed, on both engines.
 
     Raises ValueError for a reference that was not run, and for a figure that no run has.
@@ -126,22 +143,21 @@ def savings(rows: pd.DataFrame, reference: str, figure: str = JCT) -> list[dict[
     ]
 
 
-def order_agreement(rows: pd.DataFrame, figures: Sequence[str]) -> list[dict[str, object]]:
+def order_agreement(rows: pd.DataFrame, figures: Sequence[str]) -> list[Entry]:
     """Spearman's rank correlation of the systems' means on both engines, for each figure.
 
     The 95% interval is a bootstrap over seeds. Empty for fewer systems than `LEAST_RANKED`.
     """
     name, rng = named_by(rows), np.random.default_rng(0)
-    found: list[dict[str, object]] = []
+    found: list[Entry] = []
     for figure in figures if rows[name].nunique() >= LEAST_RANKED else ():
         sides = [it.pivot(index=SEED, columns=name, values=figure) for it in _sides(rows)]
         seeds = sides[0].index.intersection(sides[1].index)
         drawn = (rng.choice(seeds, len(seeds)) for _ in range(DRAWS if len(seeds) > 1 else 0))
         low, high = np.quantile([_rank_correlation(sides, one) for one in drawn] or [np.nan], ENDS)
-        entry = {"figure": figure, "systems": int(sides[0].shape[1]), "seeds": len(seeds)}
-        correlations = (_rank_correlation(sides, seeds), float(low), float(high))
-        names = ("rank_correlation", "low", "high")
-        found.append(entry | dict(zip(names, map(_rounded, correlations), strict=True)))
+        entry: Entry = {"figure": figure, "systems": int(sides[0].shape[1]), "seeds": len(seeds)}
+        entry["rank_correlation"] = _rounded(_rank_correlation(sides, seeds))
+        found.append(entry | {"low": _rounded(low), "high": _rounded(high)})
     return found
 
 
@@ -150,14 +166,14 @@ def _rank_correlation(sides: Sequence[pd.DataFrame], seeds: Any) -> float:
     return float(first.corr(second, method="spearman"))
 
 
-def compared_batches(rows: pd.DataFrame, name: str) -> list[dict[str, object]]:
+def compared_batches(rows: pd.DataFrame, name: str) -> list[Entry]:
     """One entry per value of the column `name`, over the seeds of its runs with both logs.
 
     `equal` counts the seeds with the same iterations from the first to the last, `iterations` those
     measured and `until` those before the first that differs, over all seeds; `exact` is whether
     every request has the same number of answer tokens on both engines.
     """
-    entries: list[dict[str, object]] = []
+    entries: list[Entry] = []
     for system, part in rows.groupby(name, sort=True):
         pairs = pairs_of(part, name).items()
         if not all((folder / LOG).is_file() for pair in pairs for folder in pair):
@@ -187,10 +203,8 @@ def every_iteration(log: pd.DataFrame) -> NDArray[np.int64]:
 
     In such a run each decoding request grows by a token per iteration.
     """
-    count = log["iterations"].to_numpy(np.int64)
-    later = np.arange(count.sum()) - np.repeat(count.cumsum() - count, count)
-    rows = log.loc[log.index.repeat(count), list(COMPARED)].astype(np.int64)
-    decodes = rows["decode_requests"].to_numpy()
+    rows = log.loc[log.index.repeat(log["iterations"]), list(COMPARED)].astype(np.int64)
+    later, decodes = rows.groupby(level=0).cumcount(), rows["decode_requests"]
     for column in ("context_tokens", "held_tokens"):
         rows[column] += later * decodes
     rows["longest_tokens"] += later * (decodes > 0)
@@ -200,21 +214,6 @@ def every_iteration(log: pd.DataFrame) -> NDArray[np.int64]:
 def _answers(folder: Path) -> pd.Series:
     requests = pd.read_parquet(folder / "requests.parquet", columns=["request", "output_tokens"])
     return requests.sort_values("request", ignore_index=True)["output_tokens"].astype(np.int64)
-
-
-def _print(content: Mapping[str, Any]) -> None:
-    """The table, then savings, orders and batches as sentences."""
-    console = Console(width=None if Console().is_terminal else 120, highlight=False)
-    rows = pd.DataFrame(content["rows"])
-    rows["error"] = ["-" if it != it else f"{it:+.1%}" for it in rows["error"].astype(float)]
-    table = rows.set_index(["system", "figure"])[["seeds", "measured", "simulated", "error"]]
-    print_table(table, console, f"{content['engine']}, beside simulated; means over seeds")
-    texts = {"savings": saving_text, "order": order_text, "batches": same_batches_text}
-    for part, text in texts.items():
-        for row in content[part]:
-            console.print(text(row))
-    if "late" in content:
-        console.print(content["speed"], content["late"], sep="\n")
 
 
 def with_functions(rows: pd.DataFrame, figures: Sequence[str]) -> tuple[pd.DataFrame, list[str]]:
@@ -240,11 +239,58 @@ def pairs_of(rows: pd.DataFrame, name: str) -> dict[Path, Path]:
     return dict(both.itertuples(index=False, name=None))
 
 
+def as_resolved(plain: Mapping[str, Any], measured: Path) -> dict[str, Any]:
+    """A simulated cell's configuration with the limits and the KV that a real engine had.
+
+    As it is where nothing was kept of engines. Raises ValueError where groups had different KV.
+    """
+    if not (measured / ENGINES).is_file():
+        return dict(plain)
+    groups = json.loads((measured / ENGINES).read_text(encoding="utf-8")).values()
+    found = [service for group in groups for service in group.values()]
+    kv = pd.DataFrame(map(kv_of, found))
+    if kv["kv_bytes"].nunique() != 1:
+        raise ValueError(
+            f"{measured.name}: its groups have {sorted(set(kv['kv_bytes']))} bytes of KV, and "
+            "simulated groups have the same"
+        )
+    limits = {name: found[0][name] for name in LIMITS}
+    hardware = plain["hardware"] | {name: int(least) for name, least in kv.min().items()}
+    return {**plain, "engine": plain["engine"] | limits, "hardware": hardware}
+
+
+@contextmanager
+def twins(pairs: Mapping[Path, Path], *, at_speed: bool) -> Iterator[dict[Path, dict[str, Any]]]:
+    """By measured folder, the row of its twin, whose folder is there while this lasts.
+
+    `pairs` has the folder of the simulated run of the same cell for each. With `at_speed`
+    iterations take as many times longer as the machine was slower than its profile.
+    """
+    with TemporaryDirectory(prefix=TEMPORARY) as temporary:
+        yield {
+            measured: _twin(measured, like, Path(temporary) / measured.name, at_speed=at_speed)
+            for measured, like in pairs.items()
+        }
+
+
+def _twin(measured: Path, like: Path, results: Path, *, at_speed: bool) -> dict[str, Any]:
+    plain = as_resolved(config_of(like), measured)
+    cell = cell_of(stored_configuration(plain, results=str(results), name="twin"))
+    path = measured / SPEED
+    speeds = speeds_in(pd.read_parquet(path), cell.costs) if path.is_file() else {}
+    if at_speed and speeds:
+        assert isinstance(cell.engine, Simulator)
+        cell = replace(cell, engine=replace(cell.engine, costs=AtSpeed(cell.costs, speeds)))
+    keep(cell, compute(cell))
+    (row,) = read_rows(cell.folder.parent).values()
+    return {**row, "speed": {name: speed._asdict() for name, speed in speeds.items()}}
+
+
 def with_twins(rows: pd.DataFrame, found: Mapping[Path, Mapping[str, Any]]) -> pd.DataFrame:
     """The measured runs, and their twins in the place of the simulated ones."""
-    real, _ = _sides(rows)
     twin_rows = pd.DataFrame([dict(row) for row in found.values()])
-    return pd.concat([real, twin_rows[[it for it in twin_rows if it in rows]]], ignore_index=True)
+    own = [name for name in twin_rows if name in rows]
+    return pd.concat([rows[_is_measured(rows)], twin_rows[own]], ignore_index=True)
 
 
 def content_of(
@@ -296,15 +342,29 @@ def lags_of(measured: Iterable[Path]) -> list[tuple[float, float]]:
 def _content(
     rows: pd.DataFrame, figures: Sequence[str], reference: str | None, saved: str
 ) -> dict[str, Any]:
-    engines = sorted(e for e in set(rows["engine"]) if e.startswith("measured"))
     return {
-        "engine": "; ".join(engines),
+        "engine": "; ".join(sorted(set(rows.loc[_is_measured(rows), "engine"]))),
         "machine": machine(),
         "rows": compared(rows, figures),
         "savings": savings(rows, reference, saved) if reference else [],
         "batches": compared_batches(rows, named_by(rows)),
         "order": order_agreement(rows, [it for it in figures if it in rows]),
     }
+
+
+def _print(content: Mapping[str, Any]) -> None:
+    """The table, then savings, orders and batches as sentences."""
+    console = Console(width=None if Console().is_terminal else 120, highlight=False)
+    rows = pd.DataFrame(content["rows"])
+    rows["error"] = ["-" if it != it else f"{it:+.1%}" for it in rows["error"].astype(float)]
+    table = rows.set_index(["system", "figure"])[["seeds", "measured", "simulated", "error"]]
+    print_table(table, console, f"{content['engine']}, beside simulated; means over seeds")
+    texts = {"savings": saving_text, "order": order_text, "batches": same_batches_text}
+    for part, text in texts.items():
+        for row in content[part]:
+            console.print(text(row))
+    if "late" in content:
+        console.print(content["speed"], content["late"], sep="\n")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -318,8 +378,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--figures", nargs="+", default=FIGURES, help=said)
     given = parser.parse_args(arguments)
     try:
-        runs = published.RESULTS / given.scenario
-        rows = read_cells(runs, "paper").reference
+        rows = read_cells(published.RESULTS / given.scenario, "paper").reference
         if rows.empty:
             raise ValueError(f"no run of {given.scenario} is there; run it first")
         content = content_of(rows, given.figures, given.reference, given.saved)

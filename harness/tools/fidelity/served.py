@@ -16,27 +16,32 @@ import json
 import sys
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 from rich.console import Console
-from rich.table import Table
 from scipy.optimize import nnls
 
 from harness.costs.engine_kinds import ENGINES, EngineKind, engine_kind
 from harness.costs.model_facts import model_facts
 from harness.costs.served_errors import SERVED_ERRORS, kernel_shape
+from harness.engines.simulator.warm_up import warm_up
 from harness.runs import published
+from harness.runs.table import print_table
+from harness.tools.fidelity.lines import sources
 from harness.tools.fidelity.served_rows import (
     DISTINCT,
     FIGURES,
     NEVER,
-    ROWS,
     config_path,
     rows_of,
-    run_all,
+    settings_of,
+    simulated,
 )
 from harness.tools.fitting.stored import as_text, rounded
 
@@ -53,8 +58,8 @@ STEPS = {
     "intake_token_s": 1e-6,
 }
 """By which a term that is 0 is changed."""
-TTFT_WEIGHT = 0.5
-"""Of an error of TTFT beside one of TPOT: several times as noisy between runs of a setting."""
+WEIGHTS = {"tpot": 1.0, "ttft": 0.5}
+"""Of errors: those of TTFT are several times as noisy between runs of a setting."""
 BASE = "vllm-async"
 FITTED = {
     BASE: ("layer_s", "head_norm_s", "prompt_kernels", "prompt_s", "intake_token_s"),
@@ -63,8 +68,13 @@ FITTED = {
 }
 """Terms of each kind of engine that are fitted; the others are those of vllm-async."""
 
+GROUPS = ("gpu", "family", "precision", "engine", "tp", "ep", "clients", "isl")
+"""Columns of rows by which errors are told."""
+
 Values = Mapping[tuple[str, str], float]
 """By kind of engine and term."""
+Folds = Mapping[tuple[str, str], pd.DataFrame]
+"""Relative errors of rows that a fit had not seen, by kind and name of what was left out."""
 
 
 def stored_values() -> Values:
@@ -81,6 +91,18 @@ def engine_with(kind: str, values: Values) -> EngineKind:
     own = {term: value for (of, term), value in values.items() if of == BASE}
     own |= {term: value for (of, term), value in values.items() if of == kind}
     return engine_kind(kind).with_values(own)
+
+
+def run_all(rows: pd.DataFrame, values: Values, *, tables: bool = True) -> pd.DataFrame:
+    """Simulated `tpot` and `ttft` of each row in its engine, on all cores; alike rows once."""
+    engines = {kind: engine_with(kind, values) for kind in rows["engine"].unique()}
+    keys = [*zip(settings_of(rows), rows["engine"], strict=True)]
+    settings, kinds = zip(*dict.fromkeys(keys), strict=True)
+    run = partial(simulated, tables=tables)
+    with ProcessPoolExecutor(initializer=warm_up) as pool:
+        found = pool.map(run, settings, [engines[kind] for kind in kinds], chunksize=16)
+        by_key = dict(zip(zip(settings, kinds, strict=True), found, strict=True))
+    return pd.DataFrame([by_key[key] for key in keys], rows.index, FIGURES)
 
 
 @dataclass(frozen=True)
@@ -103,17 +125,16 @@ class Linear:
             for name in self.at
             if name not in names and not (name[0] != BASE and (BASE, name[1]) in self.at)
         }
-        weights = {"tpot": 1.0, "ttft": TTFT_WEIGHT}
-        columns, target = [], []
-        for figure, weight in weights.items():
-            measured = rows[figure]
-            without = self.base.loc[rows.index, figure] - sum(
-                self.slope[name].loc[rows.index, figure] * self.at[name] for name in names
-            )
-            slopes = [self.slope[name].loc[rows.index, figure] / measured for name in names]
-            columns.append(np.stack(slopes, axis=1) * weight)
-            target.append((1.0 - without / measured).to_numpy() * weight)
-        matrix, wanted = np.vstack(columns), np.concatenate(target)
+        measured = rows[[*FIGURES]]
+
+        def relative(frame: pd.DataFrame) -> "np.ndarray[Any, np.dtype[np.float64]]":
+            """To what was measured, all TPOT and then all TTFT, weighted."""
+            of_rows = frame.loc[rows.index] / measured * pd.Series(WEIGHTS)
+            return of_rows.to_numpy(np.float64).ravel("F")
+
+        matrix = np.stack([relative(self.slope[name]) for name in names], axis=1)
+        at = np.array([self.at[name] for name in names])
+        wanted = relative(measured) - relative(self.base) + matrix @ at
         of_rows = np.ones(len(wanted))
         for _ in range(REWEIGHTED):  # squares so weighted that they are errors without sign
             found, _ = nnls(matrix * of_rows[:, None], wanted * of_rows)
@@ -123,14 +144,10 @@ class Linear:
 
 def linear(rows: pd.DataFrame, at: Values) -> Linear:
     """The figures of rows around some terms."""
-
-    def run(values: Values) -> pd.DataFrame:
-        return run_all(rows, [engine_with(kind, values) for kind in rows["engine"]])
-
-    base, slope = run(at), {}
+    base, slope = run_all(rows, at), {}
     for name, value in at.items():
         step = value / 4 or STEPS[name[1]]
-        slope[name] = (run({**at, name: value + step}) - base) / step
+        slope[name] = (run_all(rows, {**at, name: value + step}) - base) / step
     return Linear(at, base, slope)
 
 
@@ -153,16 +170,19 @@ def errors_of(rows: pd.DataFrame, found: pd.DataFrame) -> pd.DataFrame:
     return found[list(FIGURES)] / rows[list(FIGURES)] - 1.0
 
 
-def cross_validated(rows: pd.DataFrame) -> tuple[Values, dict[tuple[str, str], pd.DataFrame]]:
+def tested(rows: pd.DataFrame) -> tuple[Values, Folds]:
     """Terms fitted to all rows, and by fold the errors of rows that the fit had not seen."""
     around = linear(rows, stored_values())
     found = {}
     for kind, name, out in folds(rows):
-        values = around.fitted(rows.drop(out))
         test = rows.loc[out]
-        simulated_there = run_all(test, [engine_with(it, values) for it in test["engine"]])
-        found[kind, name] = errors_of(test, simulated_there)
+        found[kind, name] = errors_of(test, run_all(test, around.fitted(rows.drop(out))))
     return around.fitted(rows), found
+
+
+def of_folds(found: Folds, kind: str) -> pd.DataFrame:
+    """The errors of all folds of a kind."""
+    return pd.concat([errors for (fold, _), errors in found.items() if fold == kind])
 
 
 def summary(errors: pd.DataFrame) -> dict[str, float]:
@@ -178,64 +198,35 @@ def summary(errors: pd.DataFrame) -> dict[str, float]:
     return found
 
 
-GROUPS = ("gpu", "family", "precision", "engine", "tp", "ep", "clients", "isl")
+Told = dict[str, object]
 
 
-def by_group(rows: pd.DataFrame, errors: pd.DataFrame, basis: str) -> pd.DataFrame:
+def line_of(errors: pd.DataFrame, basis: str, group: str = "all", value: str = "") -> Told:
+    """A line of the table."""
+    return {"basis": basis, "group": group, "value": value, **summary(errors)}
+
+
+def by_group(rows: pd.DataFrame, errors: pd.DataFrame, basis: str) -> list[Told]:
     """A line for all rows, and for every value of each group."""
-    lines = [{"basis": basis, "group": "all", "value": "", **summary(errors)}]
-    for column in GROUPS:
-        for value, index in rows.groupby(column).groups.items():
-            lines.append(
-                {"basis": basis, "group": column, "value": str(value), **summary(errors.loc[index])}
-            )
-    return pd.DataFrame(lines)
+    return [line_of(errors, basis)] + [
+        line_of(errors.loc[index], basis, column, str(value))
+        for column in GROUPS
+        for value, index in rows.groupby(column).groups.items()
+    ]
 
 
 def print_lines(lines: pd.DataFrame, title: str) -> None:
     """A table of lines, percent."""
-    table = Table(title=title)
-    for name in ("basis", "group", "value", "settings"):
-        table.add_column(name)
+    table = lines.set_index(["basis", "group", "value"])
     for figure in FIGURES:
         for name in ("median", "bias", "P90"):
-            table.add_column(f"{figure.upper()} {name}", justify="right")
-    for row in lines.to_dict("records"):
-        cells = [
-            f"{100 * row[f'{figure}_{name}']:{'+' if name == 'bias' else ''}.1f}%"
-            for figure in FIGURES
-            for name in ("median", "bias", "p90")
-        ]
-        table.add_row(
-            str(row["basis"]), str(row["group"]), str(row["value"]), str(row["settings"]), *cells
-        )
-    Console(width=None if Console().is_terminal else 160).print(table)
+            form = "{:+.1%}" if name == "bias" else "{:.1%}"
+            errors = table.pop(f"{figure}_{name.lower()}")
+            table[f"{figure.upper()} {name}"] = errors.map(form.format)
+    print_table(table, Console(), title)
 
 
-def tested(rows: pd.DataFrame) -> tuple[Values, pd.DataFrame, dict[tuple[str, str], pd.DataFrame]]:
-    """Fitted terms, the lines of all folds, and the errors by fold."""
-    values, found = cross_validated(rows)
-    thirds = pd.concat([errors for (kind, _), errors in found.items() if kind == "third"])
-    lines = [by_group(rows, thirds.loc[rows.index], "fitted on other settings")]
-    for fold in ("family", "gpu"):
-        for (kind, name), errors in found.items():
-            if kind == fold:
-                about = {"basis": f"fitted without this {fold}", "group": fold, "value": name}
-                lines.append(pd.DataFrame([{**about, **summary(errors)}]))
-    return values, pd.concat(lines, ignore_index=True), found
-
-
-def beside(everything: pd.DataFrame, values: Values) -> pd.DataFrame:
-    """Lines of all rows that can be simulated, those included that are left out otherwise."""
-    rows = everything[~everything["why"].isin(NEVER)]
-    found = run_all(rows, [engine_with(it, values) for it in rows["engine"]])
-    line = {"basis": "stored terms, rows included that are left out", "group": "all", "value": ""}
-    return pd.DataFrame([{**line, **summary(errors_of(rows, found))}])
-
-
-def write_fit(
-    rows: pd.DataFrame, values: Values, found: Mapping[tuple[str, str], pd.DataFrame]
-) -> None:
+def write_fit(rows: pd.DataFrame, values: Values, found: Folds) -> None:
     """The terms into the files of their kinds, and the errors that are printed beside seconds."""
     for kind in FITTED:
         path = ENGINES / f"{kind}.json"
@@ -245,28 +236,23 @@ def write_fit(
                 value = values.get((kind, term), values.get((BASE, term), 0.0))
                 entry["value"] = rounded(value, 4)
         path.write_text(as_text(content), encoding="utf-8")
-    formulas = run_all(rows, [engine_with(it, values) for it in rows["engine"]], tables=False)
-    thirds = pd.concat([errors for (kind, _), errors in found.items() if kind == "third"])
-    measured = []
-    for (config, gpu), some in rows.groupby(["config", "gpu"]):
-        about = {
-            "model": config,
-            "gpu": gpu,
+    thirds = of_folds(found, "third")
+    measured = [
+        {
+            **{"model": config, "gpu": gpu},
             "shape": kernel_shape(model_facts(config_path(str(config)))),
+            "tensor_parallel": sorted(map(int, some["tp"].unique())),
+            **_medians(thirds.loc[some.index]),
         }
-        degrees = sorted(map(int, some["tp"].unique()))
-        measured.append({**about, "tensor_parallel": degrees, **_medians(thirds.loc[some.index])})
-    outs = {
-        kind: _medians(pd.concat([errors for (fold, _), errors in found.items() if fold == kind]))
-        for kind in ("family", "gpu")
-    }
+        for (config, gpu), some in rows.groupby(["config", "gpu"])
+    ]
     content = {
         "source": "python -m harness.tools.fidelity.served --fit: measured servers of "
         "ai-dynamo/aiconfigurator@095f58a; settings that the fit had not seen",
         "measured": measured,
-        "family_left_out": outs["family"],
-        "gpu_left_out": outs["gpu"],
-        "formulas": _medians(errors_of(rows, formulas)),
+        "family_left_out": _medians(of_folds(found, "family")),
+        "gpu_left_out": _medians(of_folds(found, "gpu")),
+        "formulas": _medians(errors_of(rows, run_all(rows, values, tables=False))),
     }
     SERVED_ERRORS.write_text(as_text(content), encoding="utf-8")
 
@@ -278,11 +264,18 @@ def _medians(errors: pd.DataFrame) -> dict[str, float]:
     return {"settings": len(errors), **figures}
 
 
-def _counted(everything: pd.DataFrame) -> pd.DataFrame:
-    """How many rows are left out, by reason."""
-    counts = everything.loc[everything["why"].ne(""), "why"].value_counts()
-    about = {"basis": "", "group": "left out", "value": counts.index, "settings": counts.to_numpy()}
-    return pd.DataFrame(about)
+def fitted_lines(rows: pd.DataFrame, *, write: bool) -> list[Told]:
+    """Lines of settings, families and GPUs that a fit has not seen; its terms are printed."""
+    values, found = tested(rows)
+    print("fitted:", ", ".join(f"{kind} {term} {v:.4g}" for (kind, term), v in values.items()))
+    if write:
+        write_fit(rows, values, found)
+    thirds = of_folds(found, "third").loc[rows.index]
+    return by_group(rows, thirds, "fitted on other settings") + [
+        line_of(errors, f"fitted without this {kind}", kind, name)
+        for (kind, name), errors in found.items()
+        if kind != "third"
+    ]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -295,31 +288,31 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--fit", action="store_true", help="write fitted terms and their errors")
     published.add_publish(parser)
     options = parser.parse_args(arguments)
-    path = options.rows or options.data / ROWS
+    path = options.rows or options.data / sources()["served"]["file"]
     try:
         everything = rows_of(path)
     except (OSError, EOFError, ValueError, KeyError) as error:
         print(f"{path} cannot be read as rows of measured servers: {error}", file=sys.stderr)
         return 2
-    for line in _counted(everything).to_dict("records"):
-        print(f"left out: {line['settings']} rows, {line['value']}")
-    rows, values = everything[everything["why"].eq("")], stored_values()
+    why, stored = everything["why"], stored_values()
+    left_out = why[why.ne("")].value_counts()
+    for reason, count in left_out.items():
+        print(f"left out: {count} rows, {reason}")
+    rows = everything[why.eq("")]
     if rows.empty:
         print(f"{path} has no row of a vLLM server that can be simulated", file=sys.stderr)
         return 2
-    stored = run_all(rows, [engine_with(it, values) for it in rows["engine"]])
-    lines = [by_group(rows, errors_of(rows, stored), "stored terms")]
+    lines = by_group(rows, errors_of(rows, run_all(rows, stored)), "stored terms")
     if options.rows is None:
-        fitted, of_folds, found = tested(rows)
-        lines = [of_folds, lines[0].head(1)]
-        print("fitted:", ", ".join(f"{kind} {term} {v:.4g}" for (kind, term), v in fitted.items()))
-        if options.fit:
-            write_fit(rows, fitted, found)
-    table = pd.concat([*lines, beside(everything, values)], ignore_index=True)
+        lines = [*fitted_lines(rows, write=options.fit), lines[0]]
+    able = everything[~why.isin(NEVER)]
+    said = "stored terms, rows included that are left out"
+    table = pd.DataFrame([*lines, line_of(errors_of(able, run_all(able, stored)), said)])
     print_lines(table, "simulated against measured servers, relative errors")
     if options.rows is None:
         folder = published.place("fidelity", publish=options.publish)
-        whole = pd.concat([table, _counted(everything)])
+        counts = left_out.rename_axis("value").reset_index(name="settings")
+        whole = pd.concat([table, counts.assign(basis="", group="left out")])
         published.write(folder / "served.csv", whole.to_csv(index=False, float_format="%.4g"))
     return 0
 

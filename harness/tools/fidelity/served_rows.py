@@ -4,97 +4,28 @@ A row is a closed-loop benchmark of a server. What leaves a row out is decided b
 itself, before anything is simulated.
 """
 
+import re
 import zlib
-from collections.abc import Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
-from baselines.fcfs import Fcfs
-from baselines.fixed_placement import FixedPlacement
-from baselines.round_robin import RoundRobin
 from harness.config.paths import ROOT
 from harness.costs.engine_kinds import EngineKind, engine_kind
 from harness.costs.kernels import Kernels
 from harness.costs.model import PARTS, ProfileCosts
 from harness.costs.model_facts import model_facts
 from harness.engines.recorder import Recorder
-from harness.engines.simulator.loop import Simulator
-from harness.engines.simulator.warm_up import warm_up
-from harness.interface.decisions import ContinuousBatching
-from harness.interface.entities import Cluster, GpuId, ServiceId
-from harness.interface.policies import System
+from harness.interface.entities import ServiceId
+from harness.runs.latencies import request_figures
+from harness.tools.fidelity.lines import sources
+from harness.tools.fidelity.real_engine import limits_of, simulator, system_of
 from harness.workloads.arrivals import ClosedLoop
 from harness.workloads.workload import Workload, services_of
 
-ROWS = Path("silicon/served.csv.gz")
 MODELS = ROOT / "scenarios" / "models"
-
-FAMILIES = {
-    "Llama-3.1-70B": "llama-3.1-70b",
-    "Llama-3.3-70B": "llama-3.1-70b",
-    "Llama-3.1-8B": "llama-3.1-8b",
-    "Qwen3-235B-A22B": "qwen3-235b-a22b",
-    "Qwen3-32B": "qwen3-32b",
-    "MiniMax-M2": "minimax-m2.5",
-    "gpt-oss-120b": "gpt-oss-120b",
-    "gpt-oss-20b": "gpt-oss-20b",
-    "Qwen3-30B-A3B": "qwen3-30b-a3b",
-    "Qwen3-Coder-480B": "qwen3-coder-480b-a35b",
-    "DeepSeek-R1": "deepseek-v3",
-    "DeepSeek-V3": "deepseek-v3",
-    "Kimi-K2": "kimi-k2.5",
-}
-"""Part of a model's path -> its folder of scenarios/models, without the precision."""
-PRECISIONS = {
-    **{"": "bf16", "bf16": "bf16", "bfloat16": "bf16"},
-    **{"fp8": "fp8", "fp8_block": "fp8", "int4": "int4", "int4_wo": "int4"},
-    **{"fp4": "fp4", "nvfp4": "fp4", "mxfp4": "fp4"},
-}
-CONFIGS = {
-    ("llama-3.1-70b", "bf16"): "llama-3.1-70b",
-    ("llama-3.1-70b", "fp8"): "llama-3.1-70b-fp8",
-    ("llama-3.1-70b", "fp4"): "llama-3.1-70b-nvfp4",
-    ("llama-3.1-8b", "fp8"): "llama-3.1-8b-fp8",
-    ("qwen3-235b-a22b", "fp8"): "qwen3-235b-a22b-fp8",
-    ("qwen3-32b", "bf16"): "qwen3-32b",
-    ("qwen3-32b", "fp8"): "qwen3-32b-fp8",
-    ("minimax-m2.5", "fp8"): "minimax-m2.5",
-    ("minimax-m2.5", "fp4"): "minimax-m2.5-nvfp4",
-    ("gpt-oss-120b", "fp4"): "gpt-oss-120b",
-    ("gpt-oss-20b", "fp4"): "gpt-oss-20b",
-    ("qwen3-30b-a3b", "bf16"): "qwen3-30b-a3b",
-    ("qwen3-30b-a3b", "fp8"): "qwen3-30b-a3b-fp8",
-    ("qwen3-coder-480b-a35b", "fp8"): "qwen3-coder-480b-a35b-fp8",
-    ("deepseek-v3", "fp8"): "deepseek-v3",
-    ("kimi-k2.5", "int4"): "kimi-k2.5-int4",
-    ("kimi-k2.5", "fp4"): "kimi-k2.5-nvfp4",
-}
-"""Family and precision -> the folder of its config."""
-GPUS = {
-    "h100_sxm": "H100-80G",
-    "h200_sxm": "H200-141G",
-    "b200_sxm": "B200-180G",
-    "b300_sxm": "B300-288G",
-    "gb200": "B200-180G",
-    "gb200_sxm": "B200-180G",
-    "gb300": "B300-288G",
-    "gb300_sxm": "B300-288G",
-    "a100_sxm": "A100-80G",
-    "l40s": "L40S-48G",
-}
-"""System of a row -> GPU; those with a Grace CPU have the kernels of the GPU beside it."""
-KV_8_BITS = {("", "B200-180G"), ("", "B300-288G"), ("llama-3.1-70b", "H200-141G")}
-"""Family ("" for all) and GPU of servers that keep KV in 8 bits, which no row says.
-
-On these some rows hold more tokens, without a queue, than there is room for in 16 bits.
-"""
-UNSTATED = {("llama-3.1-8b", "fp8"), ("qwen3-32b", "fp8"), ("qwen3-235b-a22b", "fp8")}
-"""Rows of a search for a throughput: batches of 7, 11 or 112, sizes that do not go together."""
 MOST_TTFT_MS = 20_000.0
 MOST_CLIENTS = 256
 DOUBLE, PIPELINE = "exact double of another row", "pipeline parallel"
@@ -104,7 +35,11 @@ UNFIT = "no room on the GPUs of the row"
 BROKEN = "a size, TPOT or TTFT is missing or not above 0, or answers have one token"
 NEVER = (BROKEN, NO_CONFIG, NO_GPU, DOUBLE, PIPELINE, SPREAD, UNFIT)
 """Reasons for which a row is never simulated; rows of other reasons are counted beside."""
-NUMBERS = ("tp_size", "isl", "osl", "batch_size", "silicon_tpot_ms", "silicon_ttft_ms")
+NUMBERS = {
+    **{"tp_size": "tp", "isl": "isl", "osl": "osl", "batch_size": "clients"},
+    **{"silicon_tpot_ms": "tpot", "silicon_ttft_ms": "ttft"},
+}
+"""Numbers of a row -> what they are called here."""
 COLUMNS = (
     *NUMBERS,
     *("backend", "backend_version", "model_path", "system", "precision", "mode"),
@@ -137,75 +72,63 @@ class ServedSetting:
 
 def rows_of(path: Path) -> pd.DataFrame:
     """The rows of aggregated vLLM servers as they are simulated; `why` leaves one out, or is ""."""
-    rows = pd.read_csv(path)
+    about, rows = sources()["served"], pd.read_csv(path)
     if missing := sorted(set(COLUMNS) - set(rows)):
         raise ValueError(f"it has no column {missing[0]}")
     rows = rows[(rows["backend"] == "vllm") & (rows["mode"] == "agg")].reset_index(drop=True)
-    numbers = rows[[*NUMBERS]].apply(pd.to_numeric, errors="coerce")
+    numbers = rows[[*NUMBERS]].apply(pd.to_numeric, errors="coerce").rename(columns=NUMBERS)
     is_whole = numbers.gt(0).all(axis=1) & numbers["osl"].gt(1)
-    rows[[*NUMBERS]] = numbers.where(is_whole, 2.0)
-    paths = rows["model_path"].astype(str)
-    found = pd.DataFrame(
-        {
-            "model_path": paths,
-            "system": rows["system"],
-            "version": rows["backend_version"]
-            .astype(str)
-            .where(rows["backend_version"].notna(), ""),
-            "family": paths.map(_family),
-            "gpu": rows["system"].map(GPUS).fillna(""),
-            "precision": rows["precision"].fillna("").map(PRECISIONS).fillna(""),
-            "tp": rows["tp_size"].astype(int),
-            "ep": rows["moe_ep_size"].fillna(1).clip(lower=1).astype(int),
-            "isl": rows["isl"].astype(int),
-            "osl": rows["osl"].astype(int),
-            "clients": rows["batch_size"].astype(int),
-            "tpot": rows["silicon_tpot_ms"].astype(float),
-            "ttft": rows["silicon_ttft_ms"].astype(float),
-        }
-    )
-    found["engine"] = [_kind(version) for version in found["version"]]
-    found["config"] = [
-        CONFIGS.get(key, "") for key in zip(found["family"], found["precision"], strict=True)
-    ]
+    sizes = {name: float if name in FIGURES else int for name in numbers}
+    found: pd.DataFrame = numbers.where(is_whole, 2.0).astype(sizes)
+    found["system"] = rows["system"]
+    found["family"] = rows["model_path"].astype(str).map(_family)
+    for name, column in (("gpu", "system"), ("precision", "precision")):
+        found[name] = rows[column].fillna("").map(about[name]).fillna("")
+    found["ep"] = rows["moe_ep_size"].fillna(1).clip(lower=1).astype(int)
+    found["engine"] = rows["backend_version"].map(str).map(_kind)
+    found["config"] = [*map(_config, found["family"], found["precision"])]
     found["why"] = _why(found, rows, is_whole)
-    could = found["why"].eq("") | ~found["why"].isin(NEVER)
-    fits = np.array(
-        [not it or _has_room(row) for it, (_, row) in zip(could, found.iterrows(), strict=True)]
-    )
-    found["why"] = found["why"].where(fits, UNFIT)
+    could = ~found["why"].isin(NEVER)
+    fits = map(_has_room, settings_of(found[could]), found.loc[could, "engine"])
+    found.loc[could, "why"] = found.loc[could, "why"].where(np.array([*fits], bool), UNFIT)
     return found
 
 
-def _has_room(row: pd.Series) -> bool:
+def _has_room(setting: ServedSetting, engine: str) -> bool:
     """Whether a request has room beside the weights on so many GPUs."""
-    setting = setting_of(row)
-    costs, service = (
-        costs_of(setting, engine_kind(row["engine"])),
-        ServiceId(config_path(setting.config)),
-    )
+    costs = costs_of(setting, engine_kind(engine))
+    service = ServiceId(config_path(setting.config))
     blocks = costs.kv_blocks(service, setting.tensor_parallel)
     return blocks * costs.block_tokens(service) >= setting.isl + setting.osl
 
 
 def _family(path: str) -> str:
-    return next((name for part, name in FAMILIES.items() if part in path), "")
+    families = sources()["served"]["family"]
+    return next((name for part, name in families.items() if part in path), "")
 
 
 def _kind(version: str) -> str:
     """The kind of engine of a version; a row without one, or a nightly build, counts as today's."""
-    parts = version.split(".")
-    if len(parts) < 2 or not (parts[0].isdigit() and parts[1].isdigit()):
-        return "vllm-async"
-    at = int(parts[0]), int(parts[1])
+    found = re.match(r"(\d+)\.(\d+)(\.|$)", version)
+    at = (int(found[1]), int(found[2])) if found else (0, 18)
     return "vllm-0.12" if at < (0, 14) else "vllm-0.17" if at < (0, 18) else "vllm-async"
+
+
+def _config(family: str, precision: str) -> str:
+    """The folder of scenarios/models for a family in a precision; "" where there is none."""
+    native = sources()["served"]["native_precision"].get(family, "bf16")
+    suffix = "nvfp4" if precision == "fp4" else precision
+    name = family if precision == native else f"{family}-{suffix}"
+    return name if family and precision and Path(config_path(name)).is_file() else ""
 
 
 def _why(found: pd.DataFrame, rows: pd.DataFrame, is_whole: "pd.Series[bool]") -> "pd.Series[str]":
     """What leaves each row out, "" where nothing does; the first reason counts."""
     moe_gpus = rows["moe_tp_size"].fillna(1) * rows["moe_ep_size"].fillna(1)
     unlike = rows["moe_tp_size"].notna() & moe_gpus.gt(1) & moe_gpus.ne(found["tp"])
-    unstated = [key in UNSTATED for key in zip(found["family"], found["precision"], strict=True)]
+    searched = sources()["served"]["searched"]
+    unstated = [[*key] in searched for key in zip(found["family"], found["precision"], strict=True)]
+    too_many = f"more than {MOST_CLIENTS} clients (the server's limit of requests is not stated)"
     reasons = {
         BROKEN: ~is_whole,
         NO_CONFIG: found["config"].eq(""),
@@ -214,9 +137,7 @@ def _why(found: pd.DataFrame, rows: pd.DataFrame, is_whole: "pd.Series[bool]") -
         PIPELINE: rows["pp_size"].fillna(1).gt(1),
         SPREAD: rows["attention_dp_size"].fillna(1).gt(1),
         "concurrency or parallel sizes unclear": unlike | np.array(unstated),
-        f"more than {MOST_CLIENTS} clients (the server's limit of requests is not stated)": found[
-            "clients"
-        ].gt(MOST_CLIENTS),
+        too_many: found["clients"].gt(MOST_CLIENTS),
         "TTFT above 20 s": found["ttft"].gt(MOST_TTFT_MS),
     }
     why = pd.Series("", found.index)
@@ -225,18 +146,20 @@ def _why(found: pd.DataFrame, rows: pd.DataFrame, is_whole: "pd.Series[bool]") -
     return why
 
 
-def setting_of(row: pd.Series) -> ServedSetting:
-    """What of a row is simulated."""
-    return ServedSetting(
-        config=row["config"],
-        gpu=row["gpu"],
-        kv_number_bytes=1 if KV_8_BITS & {("", row["gpu"]), (row["family"], row["gpu"])} else 2,
-        tensor_parallel=int(row["tp"]),
-        expert_parallel=bool(row["ep"] > 1),
-        isl=int(row["isl"]),
-        osl=int(row["osl"]),
-        clients=int(row["clients"]),
-    )
+def settings_of(rows: pd.DataFrame) -> list[ServedSetting]:
+    """What of each row is simulated; few servers keep KV in 8 bits."""
+    kv_8_bits = sources()["served"]["kv_8_bits"]
+    return [
+        ServedSetting(
+            config=row["config"],
+            gpu=row["gpu"],
+            kv_number_bytes=1 if kv_8_bits.get(row["gpu"]) in ("", row["family"]) else 2,
+            tensor_parallel=row["tp"],
+            expert_parallel=row["ep"] > 1,
+            **{name: row[name] for name in ("isl", "osl", "clients")},
+        )
+        for row in rows.to_dict("records")
+    ]
 
 
 def load_of(setting: ServedSetting) -> Workload:
@@ -264,35 +187,11 @@ def simulated(
     setting: ServedSetting, engine: EngineKind, *, tables: bool = True
 ) -> tuple[float, float]:
     """Mean TPOT and TTFT, milliseconds; by formulas in the place of `tables` for comparison."""
-    costs = costs_of(setting, engine, tables=tables)
-    gpus = tuple(GpuId(gpu) for gpu in range(setting.tensor_parallel))
-    simulator = Simulator(
-        cluster=Cluster(gpus, (frozenset(gpus),)),
-        costs=costs,
-        max_num_seqs=engine.max_num_seqs,
-        max_num_batched_tokens=engine.max_num_batched_tokens,
-        loads_first=True,
-    )
-    rule = ContinuousBatching(
-        chunked_prefill=True,
-        pads_prompts=False,
-        max_num_seqs=engine.max_num_seqs,
-        max_num_batched_tokens=engine.max_num_batched_tokens,
-        max_padding_tokens=0,
-        watermark=0.0,
-    )
-    placement = FixedPlacement(
-        data_parallel=1, tensor_parallel=setting.tensor_parallel, costs=costs
-    )
-    recorder = Recorder()
-    load = load_of(setting)
-    system = System("vllm", Fcfs(rule=rule), RoundRobin(), placement)
-    simulator.run(load, system, recorder)
-    requests = recorder.requests
-    first_s = requests["first_token_s"] - requests["arrival_s"]
-    further = (requests["output_tokens"] - 1).clip(lower=1)
-    each_s = (requests["finished_s"] - requests["first_token_s"]) / further
-    return 1e3 * float(each_s.mean()), 1e3 * float(first_s.mean())
+    costs, degree = costs_of(setting, engine, tables=tables), setting.tensor_parallel
+    on, recorder = simulator(costs, limits_of(engine), gpus=degree), Recorder()
+    on.run(load_of(setting), system_of(on, "vllm", costs, tensor_parallel=degree), recorder)
+    found = request_figures(recorder.requests, horizon_s=np.inf)
+    return 1e3 * found["tpot_s_mean"], 1e3 * found["ttft_s_mean"]
 
 
 class FormulaCosts(ProfileCosts):
@@ -320,22 +219,3 @@ def costs_of(setting: ServedSetting, engine: EngineKind, *, tables: bool = True)
 def config_path(config: str) -> str:
     """The config of a folder of scenarios/models."""
     return str(MODELS / config / "config.json")
-
-
-def run_all(
-    rows: pd.DataFrame, engines: Sequence[EngineKind], *, tables: bool = True
-) -> pd.DataFrame:
-    """Simulated `tpot` and `ttft` of each row in its engine, on all cores; alike rows once."""
-    asked = [
-        (setting_of(row), engine) for (_, row), engine in zip(rows.iterrows(), engines, strict=True)
-    ]
-    keys = [(setting, engine.model_dump_json()) for setting, engine in asked]
-    once = dict(zip(keys, asked, strict=True))
-    with ProcessPoolExecutor(initializer=warm_up) as pool:
-        found = pool.map(partial(_simulated, tables=tables), once.values(), chunksize=16)
-        by_key = dict(zip(once, found, strict=True))
-    return pd.DataFrame([by_key[key] for key in keys], rows.index, FIGURES)
-
-
-def _simulated(asked: tuple[ServedSetting, EngineKind], *, tables: bool) -> tuple[float, float]:
-    return simulated(*asked, tables=tables)

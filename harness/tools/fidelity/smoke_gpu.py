@@ -9,8 +9,7 @@ import argparse
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from harness.config.hydra_words import word
@@ -21,79 +20,69 @@ from harness.costs.nvml import gpu_memory_bytes, gpu_name, open_nvml
 NO_GPU = 3
 MODELS = {"random-1b": 200, "random-7b": 120}  # requests of a fidelity run
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
-    """What differs between a GPU and a rehearsal."""
-
-    gpu: str
-    profile: str  # folder, below harness/profiles unless absolute
-    fidelity: Path
-    models: Mapping[str, int]
-    calibrate: tuple[str, ...] = ("--kv-blocks", "0")
-    smoke: tuple[str, ...] = ("engine.kv_blocks=null", "engine.block_tokens=null")
-    compare: tuple[str, ...] = ()
+Commands = Sequence[Sequence[str]]
 
 
-def on_gpu(gpu: str) -> Options:
+def commands(
+    gpu: str,
+    profile: str,
+    fidelity: Path,
+    models: Mapping[str, int],
+    *,
+    calibrate: Sequence[str],
+    smoke: Sequence[str],
+    compare: Sequence[str] = (),
+) -> Commands:
+    """What is run, one after the other; `calibrate`, `smoke` and `compare` are further words.
+
+    The folder `profile` is below harness/profiles unless absolute, `fidelity` the file of errors.
+    """
+    calibrated = ("-m", "harness.tools.calibrate", "--gpu", gpu, "--out", str(PROFILES / profile))
+    hardware = (word("hardware.gpu", gpu), word("hardware.profile", profile))
+    first = f"workload.model={next(iter(models))}"
+    run = ("harness/run.py", "+scenario=smoke", first, *hardware, "name=smoke_gpu")
+    compared = ("-m", "harness.tools.fidelity.real_engine", "--gpu", gpu)
+    files = ("--profile", profile, "--out", str(fidelity))
+    counts = [f"{name}:{count}" for name, count in models.items()]
+    return [
+        [sys.executable, *calibrated, *calibrate, "--model", *models],
+        [sys.executable, *run, *smoke],
+        [sys.executable, *compared, *files, *compare, "--models", *counts],
+    ]
+
+
+def on_gpu(gpu: str) -> Commands:
     """For a GPU of this machine, by the name that we call it."""
-    fidelity = ROOT / "results" / "measured" / gpu / "fidelity_vllm.json"
-    return Options(gpu=gpu, profile=measured_profile(gpu), fidelity=fidelity, models=MODELS)
+    return commands(
+        gpu,
+        measured_profile(gpu),
+        ROOT / "results" / "measured" / gpu / "fidelity_vllm.json",
+        MODELS,
+        calibrate=("--kv-blocks", "0"),
+        smoke=("engine.kv_blocks=null", "engine.block_tokens=null"),
+    )
 
 
-def rehearsal(folder: Path) -> Options:
+def rehearsal(folder: Path) -> Commands:
     """For the CPU, called by an unknown name; everything goes below `folder`."""
-    facts = {
-        "memory-bytes": 8e9,
-        "fp16-flops-per-s": 1e11,
-        "memory-bytes-per-s": 1e10,
-        "pcie-bytes-per-s": 1e10,
-    }
-    given = [f"--gpu-{name}={value}" for name, value in facts.items()]
     short = ("--kv-blocks", "400", "--repeats", "2", "--most-requests", "4")
+    flops, bytes_per_s = "--gpu-fp16-flops-per-s=1e11", "--gpu-memory-bytes-per-s=1e10"
+    facts = ("--gpu-memory-bytes=8e9", flops, bytes_per_s, "--gpu-pcie-bytes-per-s=1e10")
     kept = (word("results", str(folder / "results")), "tracking=none", "workload.requests=8")
-    return Options(
-        gpu="rehearsed",
-        profile=str(folder / "profile"),
-        fidelity=folder / "fidelity.json",
-        models={"tiny": 4},
-        calibrate=(*short, *given),
+    return commands(
+        "rehearsed",
+        str(folder / "profile"),
+        folder / "fidelity.json",
+        {"tiny": 4},
+        calibrate=(*short, *facts),
         smoke=(*kept, "matrix.policy=[vllm,srtf]", "matrix.seed=[0]"),
         compare=("--policies", "vllm", "--repeats", "2"),
     )
 
 
-def commands(options: Options) -> list[list[str]]:
-    """What is run, one after the other."""
-    models = [f"{name}:{count}" for name, count in options.models.items()]
-    calibrate = [
-        "-m",
-        "harness.tools.calibrate",
-        "--gpu",
-        options.gpu,
-        "--out",
-        str(PROFILES / options.profile),
-    ]
-    smoke = [
-        "harness/run.py",
-        "+scenario=smoke",
-        f"workload.model={next(iter(options.models))}",
-        word("hardware.gpu", options.gpu),
-        word("hardware.profile", options.profile),
-        "name=smoke_gpu",
-    ]
-    compare = ["-m", "harness.tools.fidelity.real_engine", "--gpu", options.gpu]
-    compare += ["--profile", options.profile, "--out", str(options.fidelity)]
-    return [
-        [sys.executable, *calibrate, *options.calibrate, "--model", *options.models],
-        [sys.executable, *smoke, *options.smoke],
-        [sys.executable, *compare, *options.compare, "--models", *models],
-    ]
-
-
-def run(options: Options) -> int:
+def run(these: Commands) -> int:
     """Run them; the first that fails ends it with its status."""
-    for command in commands(options):
+    for command in these:
         print(" ".join(command), flush=True)
         if status := subprocess.run(command, cwd=ROOT, check=False).returncode:
             return status

@@ -9,7 +9,7 @@ minutes in which the profile was measured.
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -136,6 +136,33 @@ def speeds_between(speeds: Sequence[Speed]) -> list[Speed]:
         Speed(*((one + other) / 2 for one, other in zip(before, after, strict=True)))
         for before, after in pairwise(speeds)
     ]
+
+
+def speeds_of(swept: Mapping[str, Any] | None, costs: ProfileCosts, model: str) -> list[Speed]:
+    """How fast the machine was in each stored sweep, against its profile; nothing without sweeps.
+
+    `batches` are in the columns of `BATCH`, `totals` are those of each sweep.
+    """
+    if swept is None:
+        return []
+    batches, reference = pd.DataFrame(swept["batches"], columns=BATCH), reference_of(costs, model)
+    return [
+        against(speed_from(Totals(*totals), batches, costs, model), reference)
+        for totals in swept["totals"]
+    ]
+
+
+def speeds_in(rows: pd.DataFrame, costs: ProfileCosts) -> dict[str, Speed]:
+    """By service, how fast the machine was in a measured run of these designed batches.
+
+    The mean of before and after, against its profile.
+    """
+    found: dict[str, Speed] = {}
+    for service, part in rows.groupby("service"):
+        name, sides = str(service), (part[part["when"] == it] for it in ("before", "after"))
+        (between,) = speeds_between([speed_of(side, costs, name) for side in sides])
+        found[name] = against(between, reference_of(costs, name))
+    return found
 
 
 class AtSpeed(ScaledCosts):

@@ -29,8 +29,6 @@ MODEL = "tiny"
 AT_ONCE = (1, 2)
 REPEATS = 3
 CONTEXT_TOKENS = 512
-
-
 SERVICE = Service(ServiceId(MODEL), load_models()[MODEL].kv_bytes_per_token, CONTEXT_TOKENS)
 
 
@@ -40,11 +38,8 @@ def measure() -> dict[str, list[float]]:
 
     with slots_of_ray(max(AT_ONCE)):
         _seconds(1)  # what the first one reads from disk stays in memory
-        found: dict[str, list[float]] = {str(count): [] for count in AT_ONCE}
-        for _ in range(REPEATS):
-            for count in AT_ONCE:
-                found[str(count)].append(_seconds(count))
-        return found
+        turns = [{str(count): _seconds(count) for count in AT_ONCE} for _ in range(REPEATS)]
+    return {str(count): [turn[str(count)] for turn in turns] for count in AT_ONCE}
 
 
 def _seconds(count: int) -> float:

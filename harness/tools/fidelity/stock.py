@@ -22,6 +22,7 @@ from harness.engines.vllm.prompts import Prompts
 from harness.engines.vllm.run import POLL_S
 from harness.interface.entities import GpuId, Group, GroupId
 from harness.interface.policies import System
+from harness.tools.fidelity.real_engine import limits_of
 from harness.workloads.workload import Workload
 
 from vllm import SamplingParams  # isort: skip
@@ -55,28 +56,22 @@ class StockVllm(Vllm):
                 "vLLM's own scheduler is driven for one service whose requests wait for no answers"
             )
         group = self._group(workload)
-        settings = group.settings
-        prompts = Prompts(workload, self)
-        sent = _Sent(group.engines[0], workload, [prompts.prompt(r) for r in range(len(workload))])
-        sent.serve()
+        arrays, client = _serve(group.engines[0], workload, Prompts(workload, self))
         if self.keep_loaded:
-            self.loaded[settings] = group
+            self.loaded[group.settings] = group
         else:
             group.stop()
-        record(workload, sent.arrays, recorder)
-        recorder.requests["lag_s"] = sent.client.lag_s
+        record(workload, arrays, recorder)
+        recorder.requests["lag_s"] = client.lag_s
         recorder.engines = {str(GROUP): {workload.services[0].id: self._resolved(group, workload)}}
 
     def _resolved(self, group: VllmGroup, workload: Workload) -> dict[str, int]:
         """Limits and KV of the engine, as `VllmGroup.resolved` names them."""
         config = group.engines[0].vllm_config
-        scheduled, cache = config.scheduler_config, config.cache_config
-        return {
-            "max_num_seqs": int(scheduled.max_num_seqs),
-            "max_num_batched_tokens": int(scheduled.max_num_batched_tokens),
+        return limits_of(config.scheduler_config) | {
             # One block stands for "none" and is never given out.
-            "kv_blocks": int(cache.num_gpu_blocks) - 1,
-            "block_tokens": int(cache.block_size),
+            "kv_blocks": int(config.cache_config.num_gpu_blocks) - 1,
+            "block_tokens": int(config.cache_config.block_size),
             "kv_bytes_per_token": workload.services[0].kv_bytes_per_token,
         }
 
@@ -98,61 +93,51 @@ class StockVllm(Vllm):
         return group
 
 
-class _Sent:
-    """The requests of a run, on the engine and timed."""
+def _serve(engine: Any, workload: Workload, prompts: Prompts) -> tuple[RequestArrays, Client]:
+    """Take requests in when they have come, step the engine, until all are answered."""
+    tokens = [prompts.prompt(request) for request in range(len(workload))]
+    of_policy = np.zeros(len(workload), np.int64)
+    lengths = workload.prompt_tokens, workload.output_tokens
+    arrays = new_arrays(*lengths, of_policy, workload.arrival_s, workload.service)
+    began_s = time.monotonic()
 
-    def __init__(self, engine: Any, workload: Workload, prompts: list[list[int]]) -> None:
-        self._engine, self._workload, self._prompts = engine, workload, prompts
-        self._began_s = time.monotonic()
-        self.client = Client(workload, np.arange(len(workload)), self._clock)
-        self.arrays: RequestArrays = new_arrays(
-            workload.prompt_tokens,
-            workload.output_tokens,
-            np.zeros(len(workload), np.int64),
-            workload.arrival_s,
-            workload.service,
-        )
+    def clock() -> float:
+        return time.monotonic() - began_s
 
-    def _clock(self) -> float:
-        return time.monotonic() - self._began_s
-
-    def serve(self) -> None:
-        """Take requests in when they have come, step the engine, until all are answered."""
-        self._began_s = time.monotonic()
-        self.client.start()
-        while not self.client.is_through or self._engine.has_unfinished_requests():
-            for requests in self.client.arrived():
-                self._take_in(requests)
-            if self._engine.has_unfinished_requests():
-                self._note(self._engine.step(), self._clock())
-            else:
-                self._take_in(self.client.wait(POLL_S))
-            self.client.was_busy()
-
-    def _take_in(self, requests: list[int]) -> None:
+    def take_in(requests: list[int]) -> None:
         for request in requests:
-            self._engine.add_request(
-                str(request),
-                {"prompt_token_ids": self._prompts[request]},
-                SamplingParams(
-                    max_tokens=int(self._workload.output_tokens[request]),
-                    ignore_eos=True,
-                    detokenize=False,
-                    temperature=0.0,
-                    output_kind=RequestOutputKind.DELTA,
-                ),
+            asked = SamplingParams(
+                max_tokens=int(workload.output_tokens[request]),
+                ignore_eos=True,
+                detokenize=False,
+                temperature=0.0,
+                output_kind=RequestOutputKind.DELTA,
             )
+            engine.add_request(str(request), {"prompt_token_ids": tokens[request]}, asked)
 
-    def _note(self, outputs: list[Any], now_s: float) -> None:
-        """Write down the tokens of a step; vLLM may add to the name of a request."""
-        arrays, making = self.arrays, []
-        for output in outputs:
-            request = int(output.request_id.partition("-")[0])
-            if made := sum(len(each.token_ids) for each in output.outputs):
-                making.append(request)
-                if arrays.generated[request] == 0:
-                    arrays.first_token_s[request] = now_s
-                arrays.generated[request] += made
-            if output.finished:
-                arrays.finished_s[request] = now_s
-        note_batch(arrays.rows, arrays.gaps, np.array(making, np.int64), now_s, 0.0, now_s, 1)
+    client = Client(workload, np.arange(len(workload)), clock)
+    client.start()
+    while not client.is_through or engine.has_unfinished_requests():
+        for requests in client.arrived():
+            take_in(requests)
+        if engine.has_unfinished_requests():
+            _note(arrays, engine.step(), clock())
+        else:
+            take_in(client.wait(POLL_S))
+        client.was_busy()
+    return arrays, client
+
+
+def _note(arrays: RequestArrays, outputs: list[Any], now_s: float) -> None:
+    """Write down the tokens of a step; vLLM may add to the name of a request."""
+    making = []
+    for output in outputs:
+        request = int(output.request_id.partition("-")[0])
+        if made := sum(len(each.token_ids) for each in output.outputs):
+            making.append(request)
+            if arrays.generated[request] == 0:
+                arrays.first_token_s[request] = now_s
+            arrays.generated[request] += made
+        if output.finished:
+            arrays.finished_s[request] = now_s
+    note_batch(arrays.rows, arrays.gaps, np.array(making, np.int64), now_s, 0.0, now_s, 1)

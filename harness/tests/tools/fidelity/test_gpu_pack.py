@@ -8,14 +8,7 @@ from pathlib import Path
 import pytest
 
 from harness.tools.fidelity import gpu_pack, gpu_unpack
-from harness.tools.fidelity.gpu_programs import (
-    MACHINE_CODE,
-    MAGIC,
-    containers,
-    kept,
-    pruned,
-    section,
-)
+from harness.tools.fidelity.gpu_pack import MACHINE_CODE, MAGIC, containers, pruned, section
 
 PTX = 1
 HEADER = 64  # of an entry and of an ELF file
@@ -57,7 +50,7 @@ def test_pruning_keeps_the_bytes_of_what_is_kept_and_all_addresses() -> None:
     new = pruned(WANTED, 90)
     both = HOPPER + entry(MACHINE_CODE, 90, b"second!!")
     first, last = containers(new)
-    assert kept(new, first, 90) == both
+    assert first.kept(90) == both
     # Not empty: a program for another architecture stays.
     assert new[last.first : last.end] == entry(MACHINE_CODE, 80, b"ampere" * 4)
     assert first.start == next(containers(WANTED)).start

@@ -14,12 +14,11 @@ pytest.importorskip("vllm", reason="vLLM is not installed: make setup-vllm")
 pytestmark = pytest.mark.vllm
 
 from harness.engines.recorder import TIMES  # noqa: E402
-from harness.tools.fidelity import lease, lease_steps, settings  # noqa: E402
-from harness.tools.fidelity.lease_store import FigureRow  # noqa: E402
+from harness.tools.fidelity import lease, real_engine  # noqa: E402
 
 LOADS = ("offline", "Poisson 0.8")
 NOT_NEEDED = ("ray", "docker", "wandb", "datasets")
-ROW = FigureRow("a", "jct_s_mean", [2.0, 4.0], [3.3])
+ROW = lease.FigureRow("a", "jct_s_mean", [2.0, 4.0], [3.3])
 
 
 def start(folder: Path, *words: str) -> int:
@@ -43,7 +42,7 @@ def tables(folder: Path) -> dict[str, pd.DataFrame]:
 def test_a_step_that_fails_is_a_line_and_the_next_one_runs(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    def fails(_: object) -> list[FigureRow]:
+    def fails(_: object) -> list[lease.FigureRow]:
         raise RuntimeError("no kernel image\nis available")
 
     monkeypatch.setattr(lease, "BY_NAME", {"sweep": fails, "fidelity": lambda _: [ROW]})
@@ -89,7 +88,7 @@ def test_every_step_leaves_its_runs_and_its_simulated_figures(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """Two loads of six, without packages that runs in one process do not need."""
-    monkeypatch.setattr(settings, "LOADS", {it: settings.LOADS[it] for it in LOADS})
+    monkeypatch.setattr(real_engine, "LOADS", {it: real_engine.LOADS[it] for it in LOADS})
     for package in NOT_NEEDED:
         monkeypatch.setitem(sys.modules, package, None)
     assert start(tmp_path, "--rehearse") == 0
@@ -115,4 +114,4 @@ def test_every_step_leaves_its_runs_and_its_simulated_figures(
     assert (times[list(TIMES[:5])].diff(axis=1).iloc[:, 1:] >= 0).all(axis=None)
     assert times["prompt_tokens"].sum() == served["prompt_tokens"].sum()
     assert times["decodes"].sum() == (served["output_tokens"] - 1).sum()
-    assert lease_steps.STEPS.keys() < steps.keys()
+    assert lease.STEPS.keys() < steps.keys()

@@ -1,24 +1,38 @@
-"""Measured runs beside simulated ones."""
+"""Measured runs beside simulated ones: figures, batches by their logs, and twins."""
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
 
-from harness.report.real_texts import saving_text, savings_texts
+from harness import api
+from harness.costs.iteration import iteration_seconds
+from harness.engines.state import LOG_COLUMNS
+from harness.report.real_texts import same_batches_text, saving_text, savings_texts
 from harness.runs import published
+from harness.runs.building import costs_of
 from harness.runs.cell_lists import ScenarioCells
+from harness.runs.config import stored_configuration
+from harness.runs.record import config_of
 from harness.tools.fidelity import real_runs as fidelity_runs
 from harness.tools.fidelity.real_runs import (
+    COMPARED,
     FIGURES,
+    as_resolved,
     compared,
+    compared_batches,
+    every_iteration,
+    first_difference,
     lags_of,
     order_agreement,
     resolved_of,
     savings,
+    twins,
     with_functions,
 )
+from harness.tools.fidelity.speed import BATCH, Speed
 
 
 def rows(measured: int = 2, simulated: int = 2) -> pd.DataFrame:
@@ -26,10 +40,7 @@ def rows(measured: int = 2, simulated: int = 2) -> pd.DataFrame:
     found = [
         {"engine": engine, "config.system.name": "a", "config.seed": seed, "requests": 20}
         | dict.fromkeys(FIGURES, scale * (10.0 + 2 * seed))
-        for engine, scale, count in (
-            ("measured on x", 1.0, measured),
-            ("simulated", 0.9, simulated),
-        )
+        for engine, scale, count in (("measured on x", 1, measured), ("simulated", 0.9, simulated))
         for seed in range(count)
     ]
     return pd.DataFrame(found)
@@ -165,3 +176,126 @@ def test_lag_and_first_tokens_are_means_of_each_run(tmp_path: Path) -> None:
     )
     requests.to_parquet(tmp_path / "requests.parquet")
     assert lags_of([tmp_path]) == [pytest.approx((0.01, 1.0))]
+
+
+STEADY = {"iterations": 3, "decode_requests": 2, "context_tokens": 30, "longest_tokens": 20}
+ALONE = [
+    {"decode_requests": 2, "context_tokens": 30 + 2 * i, "longest_tokens": 20 + i}
+    for i in (0, 1, 2)
+]
+PROMPT = {"prefill_requests": 2, "prefill_tokens": 28, "prefill_attended": 400}
+
+
+def log(*rows: dict[str, int]) -> pd.DataFrame:
+    """Iterations with these values, zeros else; KV held is what is attended."""
+    given = [{"iterations": 1, "held_tokens": row.get("context_tokens", 28)} | row for row in rows]
+    return pd.DataFrame(given, columns=LOG_COLUMNS).fillna(0.0)
+
+
+def folder(path: Path, frame: pd.DataFrame, answers: list[int]) -> str:
+    """A run's folder with a log and requests."""
+    path.mkdir()
+    frame.to_parquet(path / "iterations.parquet")
+    requests = pd.DataFrame({"request": range(len(answers)), "output_tokens": answers})
+    requests.to_parquet(path / "requests.parquet")
+    return str(path)
+
+
+def runs(folders: list[str]) -> pd.DataFrame:
+    """Two policies, each measured and simulated with one seed."""
+    engines = ["measured on x", "simulated"] * 2
+    return pd.DataFrame(
+        {"engine": engines, "folder": folders, "policy": list("aabb"), "config.seed": 0}
+    )
+
+
+def test_a_run_of_equal_iterations_is_the_same_as_each_alone() -> None:
+    steady, alone = every_iteration(log(PROMPT, STEADY)), every_iteration(log(PROMPT, *ALONE))
+    assert steady.shape == (4, len(COMPARED))
+    assert first_difference(steady, alone) == 4
+    assert first_difference(steady, alone[:-1]) == 3
+    assert first_difference(steady, every_iteration(log(PROMPT, ALONE[0], ALONE[0]))) == 2
+
+
+def test_batches_are_compared_by_policy(tmp_path: Path) -> None:
+    logs = [log(PROMPT, *ALONE), log(PROMPT, STEADY), log(PROMPT, *ALONE), log(PROMPT, ALONE[1])]
+    folders = [folder(tmp_path / str(n), it, [3, 4]) for n, it in enumerate(logs[:3])]
+    folders.append(folder(tmp_path / "3", logs[3], [3, 5]))
+    same, other = compared_batches(runs(folders), "policy")
+    counts = {"seeds": 1, "equal": 1, "iterations": 4, "until": 4}
+    assert same == {"system": "a", **counts, "exact": True}
+    assert (other["equal"], other["until"], other["exact"]) == (0, 1, False)
+    assert same_batches_text(same) == (
+        "a runs the same batches in 1 of 1 seeds, in 4 of 4 iterations up to the first that "
+        "differs; the same answer lengths"
+    )
+
+
+def test_runs_without_logs_are_left_out(tmp_path: Path) -> None:
+    assert compared_batches(runs([str(tmp_path)] * 4), "policy") == []
+
+
+WORDS = ("workload.model=tiny", "workload.requests=20", "workload.rate_per_s=null", "seed=0")
+RESOLVED = {"kv_blocks": 100, "block_tokens": 32, "kv_bytes_per_token": 4096}
+LIMITS = {"max_num_seqs": 256, "max_num_batched_tokens": 2048}
+
+BATCHES = [(1, 100, 1e4, 0, 0, 0), (0, 0, 0.0, 8, 900, 200)]
+
+
+@pytest.fixture(scope="module")
+def like(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a simulated run: a backlog on this project's own profile of a CPU."""
+    results = tmp_path_factory.mktemp("results")
+    words = ("hardware=cpu", "workload=synthetic", "policy=vllm", "predictor=none", *WORDS)
+    rows = api.sweep(overrides=[*words, f"results={results}", "name=toy", "tracking=none"])
+    return Path(str(rows["folder"].iloc[0]))
+
+
+def measured(folder: Path, **about: Any) -> Path:
+    """A folder of a measured run that kept how its engine was configured."""
+    folder.mkdir()
+    engines = {"tiny@0": {"tiny": RESOLVED | LIMITS | about}}
+    (folder / "engines.json").write_text(json.dumps(engines))
+    return folder
+
+
+def test_a_twin_has_the_limits_and_the_kv_of_the_engine(like: Path, tmp_path: Path) -> None:
+    plain = as_resolved(config_of(like), measured(tmp_path / "run"))
+    assert {name: plain["engine"][name] for name in LIMITS} == LIMITS
+    assert plain["hardware"]["kv_bytes"] == 100 * 32 * 4096
+    assert plain["hardware"]["block_tokens"] == 32
+    assert as_resolved(config_of(like), tmp_path / "none") == config_of(like)
+
+
+def test_a_twin_at_half_the_speed_takes_twice_as_long(
+    like: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Designed batches took twice as long as profiled, and so does a backlog to the last answer."""
+    run = measured(tmp_path / "run")
+    table = costs_of(stored_configuration(config_of(like))).table("tiny", 1)
+    rows = pd.DataFrame(BATCHES, columns=BATCH)
+    whole_s = [
+        iteration_seconds(table, int(p), int(t), int(t), a, int(d), int(c), int(most))
+        for p, t, a, d, c, most in rows.to_numpy(float).tolist()
+    ]
+    rows = rows.assign(service="tiny", prepare_s=0.0, other_s=0.0, when="before")
+    slow = rows.assign(forward_s=[2 * it for it in whole_s])
+    pd.concat([slow, slow.assign(when="after")]).to_parquet(run / "speed.parquet")
+    # As if the profile had been exact on these batches when it was measured.
+    monkeypatch.setattr("harness.tools.fidelity.speed.reference_of", lambda *_: Speed(1.0, 1.0))
+    found = {}
+    for at_speed in (False, True):
+        with twins({run: like}, at_speed=at_speed) as rows_of:
+            found[at_speed] = rows_of[run]
+            assert Path(str(rows_of[run]["folder"])).is_dir()
+    assert found[True]["speed"] == {"tiny": pytest.approx({"prefill": 2.0, "decode": 2.0})}
+    assert found[True]["inference_s"] == pytest.approx(2 * found[False]["inference_s"], rel=1e-6)
+
+
+def test_groups_of_different_kv_have_no_twin(like: Path, tmp_path: Path) -> None:
+    run = measured(tmp_path / "run")
+    one = RESOLVED | LIMITS
+    engines = {"a": {"tiny": one}, "b": {"tiny": one | {"kv_blocks": 7}}}
+    (run / "engines.json").write_text(json.dumps(engines))
+    with pytest.raises(ValueError, match="its groups have"):
+        as_resolved(config_of(like), run)

@@ -9,34 +9,23 @@ import pytest
 
 from harness.costs.engine_kinds import engine_kind
 from harness.tools.fidelity.served import (
-    engine_with,
     errors_of,
     folds,
     linear,
     main,
+    run_all,
     stored_values,
     summary,
 )
-from harness.tools.fidelity.served_rows import FIGURES, ServedSetting, rows_of, run_all, simulated
+from harness.tools.fidelity.served_rows import FIGURES, ServedSetting, rows_of, simulated
 
 LLAMA, OSS, QWEN = "llama-3.1-70b-fp8", "gpt-oss-120b", "qwen3-32b"
 PLAIN = {
-    "backend": "vllm",
-    "backend_version": "0.18.0",
-    "model_path": "meta-llama/Llama-3.1-70B",
-    "system": "h100_sxm",
-    "precision": "fp8",
-    "mode": "agg",
-    "isl": 1024,
-    "osl": 128,
-    "batch_size": 4,
-    "tp_size": 4,
-    "pp_size": 1,
-    "attention_dp_size": 1,
-    "moe_tp_size": None,
-    "moe_ep_size": None,
-    "silicon_ttft_ms": 90.0,
-    "silicon_tpot_ms": 12.0,
+    **{"backend": "vllm", "backend_version": "0.18.0", "mode": "agg", "precision": "fp8"},
+    **{"model_path": "meta-llama/Llama-3.1-70B", "system": "h100_sxm"},
+    **{"isl": 1024, "osl": 128, "batch_size": 4, "tp_size": 4, "pp_size": 1},
+    **{"attention_dp_size": 1, "moe_tp_size": None, "moe_ep_size": None},
+    **{"silicon_ttft_ms": 90.0, "silicon_tpot_ms": 12.0},
 }
 
 
@@ -69,37 +58,25 @@ def test_tokens_of_measured_servers_come_within_15_percent(
     assert found == pytest.approx(tpot_ms, rel=0.15)
 
 
+LEFT_OUT: list[tuple[dict[str, object], str]] = [
+    ({}, ""),
+    ({}, "exact double"),
+    ({"silicon_ttft_ms": 25_000.0}, "TTFT above"),
+    ({"model_path": "nobody/Nothing-7B"}, "no config"),
+    ({"system": "abacus"}, "no facts"),
+    ({"attention_dp_size": 2, "batch_size": 8}, "data-parallel"),
+    ({"pp_size": 2, "batch_size": 16}, "pipeline"),
+    ({"batch_size": 512}, "more than 256 clients"),
+    ({"model_path": "MiniMax-M2.5", "moe_tp_size": 2, "moe_ep_size": 1}, "sizes unclear"),
+    ({"tp_size": 1, "batch_size": 8}, "no room"),
+]
+"""Changes to a row, and why it is left out then."""
+
+
 def test_rows_are_left_out_by_what_they_say_of_themselves(tmp_path: Path) -> None:
-    path = rows_file(
-        tmp_path,
-        {},
-        {},
-        {"silicon_ttft_ms": 25_000.0},
-        {"model_path": "nobody/Nothing-7B"},
-        {"system": "abacus"},
-        {"attention_dp_size": 2, "batch_size": 8},
-        {"pp_size": 2, "batch_size": 16},
-        {"batch_size": 512},
-        {"model_path": "MiniMaxAI/MiniMax-M2.5", "moe_tp_size": 2, "moe_ep_size": 1},
-        {"tp_size": 1, "batch_size": 8},
-        {"backend": "sglang"},
-        {"mode": "disagg"},
-    )
-    why = rows_of(path)["why"].tolist()
-    expected = [
-        "",
-        "exact double",
-        "TTFT above",
-        "no config",
-        "no facts",
-        "data-parallel",
-        "pipeline",
-        "more than 256 clients",
-        "sizes unclear",
-        "no room",
-    ]
-    assert len(why) == len(expected)
-    for said, start in zip(why, expected, strict=True):
+    others = ({"backend": "sglang"}, {"mode": "disagg"})
+    path = rows_file(tmp_path, *(change for change, _ in LEFT_OUT), *others)
+    for said, (_, start) in zip(rows_of(path)["why"], LEFT_OUT, strict=True):
         assert start in said if start else said == "", (said, start)
 
 
@@ -124,11 +101,11 @@ def test_a_fit_finds_terms_that_give_what_rows_were_simulated_with(tmp_path: Pat
         ("vllm-async", "prompt_s"): 4e-3,
         ("vllm-async", "intake_token_s"): 2e-5,
     }
-    rows[list(FIGURES)] = run_all(rows, [engine_with("vllm-async", true)] * len(rows))
+    rows[list(FIGURES)] = run_all(rows, true)
     rows["tpot"] *= np.where(rows.index == 0, 2.0, 1.0)
     values = linear(rows, {name: stored_values()[name] for name in true}).fitted(rows)
     assert values["vllm-async", "layer_s"] == pytest.approx(3e-5, rel=0.1)
-    again = run_all(rows, [engine_with("vllm-async", values)] * len(rows))
+    again = run_all(rows, values)
     assert errors_of(rows, again).abs().median().max() < 0.03
 
 

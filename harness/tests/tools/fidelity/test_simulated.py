@@ -25,9 +25,10 @@ from harness.tools.fidelity.lines import (
     HELD_OUT,
     ONE_ENGINE,
     SAME_ROWS,
+    gemm_seconds,
     line,
+    ring_seconds,
 )
-from harness.tools.fidelity.operators import gemm_seconds, ring_seconds
 
 ROOT = Path(__file__).parents[4]
 HARDWARE = sorted(

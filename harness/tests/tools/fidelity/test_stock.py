@@ -15,7 +15,7 @@ from harness.interface.policies import System  # noqa: E402
 from harness.tests.support.serving import Everywhere, rule, workload  # noqa: E402
 from harness.tools.benchmarks.moving_policies import Ordered  # noqa: E402
 from harness.tools.calibrate.model import engine  # noqa: E402
-from harness.tools.fidelity.settings import figures  # noqa: E402
+from harness.tools.fidelity.real_engine import figures  # noqa: E402
 from harness.tools.fidelity.stock import StockVllm  # noqa: E402
 
 POLICY = Ordered(PriorityOrder(None, rule()))
