@@ -17,7 +17,7 @@ from rich.console import Console
 from typer.exceptions import TyperException
 
 from harness.config.paths import ROOT
-from harness.runs.ending import by_sigterm, terminate
+from harness.runs.ending import by_sigterm, end_process, terminate
 from harness.runs.published import RESULTS
 
 FAILED, REFUSED, INTERRUPTED = 1, 2, 130
@@ -218,4 +218,4 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    end_process(main())

@@ -4,7 +4,7 @@
     done = run(config)
     done.requests.head()
     figures(done, ["jct_s_mean", "gpu_idle_s"])
-    sweep("routing", ["seed=0"], where={"hardware.gpu_count": 8})
+    sweep("routing", where={"seed": 0, "system": ["samullm", "max_heuristic"]})
 
 Words are those of `harness/run.py`; `harness.config.hydra_words.word` makes one of any value. Not
 for several threads: Hydra keeps one configuration for a process.
@@ -12,7 +12,6 @@ for several threads: Hydra keeps one configuration for a process.
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 
 import pandas as pd
 
@@ -26,7 +25,7 @@ from harness.runs.composed_cells import Matrix
 from harness.runs.composing import BAD_INPUT, Composer, composed, sentence
 from harness.runs.config import RunConfig
 from harness.runs.failures import as_rows
-from harness.runs.figures import figures_of, over_draws, summary_of
+from harness.runs.figures import FIGURES, figures_of, over_draws
 from harness.runs.progress import CellProgress
 from harness.runs.record import is_finished, read_run, read_summaries
 from harness.runs.sweep import CellExecutor, Sweep, keep
@@ -46,8 +45,7 @@ def run(config: RunConfig) -> Run:
     """
     cell = cell_of(config)
     if not is_finished(cell.folder):
-        served = compute(cell)
-        keep(cell, replace(served, figures=summary_of(served)))
+        keep(cell, compute(cell))
     return read_run(cell.folder)
 
 
@@ -64,9 +62,10 @@ def sweep(
 ) -> pd.DataFrame:
     """Figures of the cells of a scenario, or of a command line; those missing are run.
 
-    `where` has values of axes, one or a list of each: other cells are left out. Rows are those of
-    `read_summaries`, by run, in the order of the cells, with a column for each axis under its key;
-    `failed` is why a cell has none, empty where it has. ValueError for bad input.
+    `where` has values of axes, one or several of each: other cells are left out. Rows are those of
+    `read_summaries`, by run, in the order of the cells, with a column for each axis under its key
+    that is no column already; `failed` is why a cell has no figures, empty where it has. ValueError
+    for bad input.
     """
     words = [*([f"+scenario={scenario}"] if scenario else []), *overrides]
     with refusing(*words) as composer:
@@ -77,8 +76,8 @@ def sweep(
 def swept(matrix: Matrix) -> Sweep:
     """All cells of a matrix, run where they are missing. Raises ValueError before anything runs.
 
-    Where a scenario is run as its file has it, the list of its cells is written, for claims and
-    plots.
+    Where a scenario is run as its file has it, and all of it, the list of its cells is written, for
+    claims and plots.
     """
     config = matrix.config
     offered = {"workers": config.workers}
@@ -86,7 +85,7 @@ def swept(matrix: Matrix) -> Sweep:
     done = Sweep(config.folder)
     with CellProgress(len(matrix.places)) as progress:
         done.run(matrix, cluster, progress)
-    if as_it_stands(matrix.composer.given):
+    if as_it_stands(matrix.composer.given) and matrix.is_whole:
         write_cells(done.folder, config.variant, done.places, varied=config.variations)
     return done
 
@@ -100,7 +99,8 @@ def frame_of(matrix: Matrix, done: Sweep) -> pd.DataFrame:
     axes = pd.DataFrame.from_dict(settings, orient="index").reindex(rows.index)
     rows["failed"] = rows["failed"].fillna("") if done.failed else ""
     axes = axes.drop(columns=[name for name in axes if name in rows])
-    rows = pd.concat([rows, axes], axis=1)
+    lacking = [name for name in FIGURES if name not in rows] if done.failed else []
+    rows = pd.concat([rows, axes], axis=1).reindex(columns=[*rows, *axes, *lacking])
     return over_draws(rows) if matrix.config.uncertainty_draws else rows
 
 
@@ -124,4 +124,4 @@ def refusing(*words: str) -> Iterator[Composer]:
         with composed(*words) as composer:
             yield composer
     except BAD_INPUT as error:
-        raise ValueError(sentence(error)) from error
+        raise ValueError(sentence(error, words)) from error

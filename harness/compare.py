@@ -36,9 +36,10 @@ from harness.runs.cells import Cell
 from harness.runs.comparison import compared, differences, table_of
 from harness.runs.figures import DRAW, header_of
 from harness.runs.gpu_time import served_per_s
+from harness.runs.limits import POLICY
 from harness.runs.published import RESULTS
 from harness.runs.record import NOTES
-from harness.runs.table import POLICY, basis, print_table
+from harness.runs.table import basis, print_table
 from harness.runs.trace_intervals import ATTAINMENT
 from harness.workloads.recorded import Trace
 from harness.workloads.trace_load import TraceLoad
@@ -160,6 +161,8 @@ def compare(asked: Question, say: Callable[[str], None] = lambda _: None) -> Com
     asked.check()
     words = [*asked.words, *_taken(asked)]
     cell = api.first_cell([*words, f"policy={asked.reference}"])
+    for name in asked.policies:
+        api.configuration(*words, f"policy={name}")
     words += [f"engine.{limit}={number}" for limit, number in _limits(cell).items()]
     load = _load(cell)
     lines = basis_lines(asked, cell, load)

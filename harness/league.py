@@ -26,8 +26,9 @@ from harness.report.render import render
 from harness.runs import published
 from harness.runs.comparison import compared
 from harness.runs.figures import header_of
+from harness.runs.limits import POLICY
 from harness.runs.published import RESULTS
-from harness.runs.table import POLICY, basis
+from harness.runs.table import basis
 
 KINDS = read_yaml(ROOT / "scenarios" / "league.yaml")
 """By scenario: loads, the figures that are ranked of them and those that are drawn."""
@@ -104,7 +105,7 @@ def _ran(words: Sequence[str]) -> pd.DataFrame:
     """Rows of all cells. ValueError where one has failed."""
     rows = api.sweep(overrides=words)
     if len(lost := rows[rows["failed"] != ""]):
-        raise ValueError(f"{lost[POLICY].iloc[0]}: {lost['failed'].iloc[0]}")
+        raise ValueError(f"{lost['policy'].iloc[0]}: {lost['failed'].iloc[0]}")
     return rows
 
 

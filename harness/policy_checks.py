@@ -4,6 +4,7 @@ A check makes fresh policies and serves a made-up load. It raises AssertionError
 breaks it, what the engine raises, or `NotOfferedError` where that lacks what the policy needs.
 """
 
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from copy import deepcopy
 from dataclasses import dataclass
@@ -267,6 +268,7 @@ def runs_the_same_batches(make: Make, load: CheckedLoad) -> None:
     """On the simulator and under vLLM's own scheduler and KV manager, one by one."""
     if find_spec("vllm") is None:
         raise NotOfferedError("vLLM is not installed: make setup-vllm")
+    os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
     from harness.engines.vllm.dry import VllmDry
 
     runs = []

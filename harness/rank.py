@@ -23,6 +23,7 @@ import pandas as pd
 import yaml
 from rich.console import Console
 
+from harness.config.build import TARGET
 from harness.config.engine_limits import AUTO, LIMITS
 from harness.config.hydra_words import word
 from harness.config.paths import ROOT
@@ -132,6 +133,14 @@ def ranked(policy: Path, loads: Sequence[str], console: Console) -> int:
     return 1 if failed else 0
 
 
+def _target(policy: Path) -> str:
+    """The class that a YAML file names. Raises ValueError where it names none."""
+    node = read_yaml(policy)
+    if not isinstance(node, dict) or not isinstance(node.get(TARGET), str):
+        raise ValueError(f"{policy} names no policy: it has no {TARGET}")
+    return str(node[TARGET])
+
+
 def rank(given: str, loads: Sequence[str]) -> int:
     """Rank a policy of a file, FILE.py[:CLASS] or FILE.yaml; the exit status. Raises ValueError."""
     place, _, name = given.partition(":")
@@ -144,7 +153,7 @@ def rank(given: str, loads: Sequence[str]) -> int:
     sys.path.insert(0, str(home))
     with tempfile.TemporaryDirectory() as folder:
         policy = written(path, name, Path(folder)) if is_code else path
-        package = yaml.safe_load(policy.read_text(encoding="utf-8"))["_target_"].split(".")[0]
+        package = _target(policy).split(".")[0]
         os.environ["PYTHONPATH"] = f"{home}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
         os.environ[TRUSTED_PACKAGES] = package
         return ranked(policy, loads or USUAL, Console(width=160))

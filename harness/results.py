@@ -6,6 +6,7 @@ several runs of one configuration the newest is compared.
 """
 
 import re
+import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -26,8 +27,8 @@ from harness.runs.comparison import (
     texts,
 )
 from harness.runs.figures import FIGURES
-from harness.runs.record import damage_of, read_summaries
-from harness.runs.table import print_table
+from harness.runs.record import NOTES, damage_of, read_summaries
+from harness.runs.table import basis, print_table
 from harness.runs.trace_intervals import BLOCK, KEY
 
 
@@ -59,8 +60,9 @@ def verify(results: Path, names: Sequence[str]) -> int:
 def listed(results: Path, names: Sequence[str]) -> None:
     """Print a line per run."""
     lines = []
+    lost: list[str] = []
     for scenario in scenarios(results, names):
-        rows = read_summaries(scenario)
+        rows = read_summaries(scenario, lost=lost)
         names = [*axes(rows), *([SEED] if SEED in rows else [])]
         for run, row in rows.iterrows():
             said = " ".join(f"{key_of(name)}={row[name]}" for name in names)
@@ -68,12 +70,22 @@ def listed(results: Path, names: Sequence[str]) -> None:
             lines.append((scenario.name, run, said, row["engine"], row["code"], date))
     names = ["scenario", "run", "setting", "engine", "code", "date"]
     print_table(pd.DataFrame(lines, columns=names).set_index(names), Console())
+    _say_lost(lost)
+
+
+def _say_lost(lost: Sequence[str]) -> None:
+    for said in lost:
+        print(f"left out: {said}", file=sys.stderr)
 
 
 def index(results: Path, names: Sequence[str]) -> None:
     """Write one table of all runs; columns of one type: numbers, else texts."""
+    lost: list[str] = []
     parts = [
-        read_summaries(scenario).rename_axis("run").reset_index().assign(scenario=scenario.name)
+        read_summaries(scenario, lost=lost)
+        .rename_axis("run")
+        .reset_index()
+        .assign(scenario=scenario.name)
         for scenario in scenarios(results, names)
     ]
     if not parts:
@@ -84,6 +96,7 @@ def index(results: Path, names: Sequence[str]) -> None:
     path = results / "index.parquet"
     rows.set_index(["scenario", "run"]).to_parquet(path)
     print(f"wrote {path}: {len(rows)} runs of {len(parts)} scenarios")
+    _say_lost(lost)
 
 
 def scenario_runs(folder: Path) -> list[Path]:
@@ -112,7 +125,11 @@ def selection(text: str, results: Path) -> tuple[pd.DataFrame, list[str]]:
         raise ValueError(f"{said} (below {results})")
     is_run = (place / "config.yaml").is_file()
     folder = place.resolve().parent if is_run else place
-    rows = read_summaries(folder, only={place.resolve().name} if is_run else None)
+    lost: list[str] = []
+    rows = read_summaries(folder, only={place.resolve().name} if is_run else None, lost=lost)
+    _say_lost(lost)
+    if rows.empty:
+        raise ValueError(f"there are no runs of {text} that can be read")
     keys = []
     for word in filter(None, re.split(r",(?=[\w./]+=)", text[len(name) + 1 :])):
         key, equals, value = word.partition("=")
@@ -168,6 +185,8 @@ def compare(results: Path, a: str, b: str, asked: Sequence[str] = ()) -> None:
     lines = lines.set_index([*map(key_of, at), "figure"])
     print_table(lines[["A", "B", "A / B", "seeds"]], Console())
     print(_about_ratios(both, is_one=not is_other))
+    if "costs.profile" in both:
+        print(basis(both.drop(columns=NOTES)))
     for side, text, rows in (("A", a, one), ("B", b, other)):
         newest = str(rows["started"].max())[:19]
         print(f"{side}: {text}, {len(rows)} runs, the newest of {newest}")

@@ -41,12 +41,11 @@ from collections.abc import Mapping, Sequence
 from typing import NoReturn
 
 from harness import api
-from harness.config import scratch
 from harness.config.trust import without_trust
 from harness.engines.ray_session import RayLost
 from harness.runs.composed_cells import Matrix
 from harness.runs.composing import BAD_INPUT, Composer, as_command, no_choice, sentence
-from harness.runs.ending import by_sigterm, terminate
+from harness.runs.ending import by_sigterm, end_process, terminate
 from harness.runs.figures import check_shown
 from harness.runs.limits import loose_limits
 from harness.runs.matrix import axes_of
@@ -158,18 +157,6 @@ def _code_of(codes: Sequence[int]) -> int:
     return codes[0] if len(set(codes)) == 1 else FAILED if codes else 0
 
 
-def _end(code: int) -> NoReturn:
-    """End the process at its last word.
-
-    Runs are written and Ray's processes told to end by then. Python would go on to take libraries
-    apart, Ray's above all: seconds on a busy machine, for the caller of the command.
-    """
-    sys.stdout.flush()
-    sys.stderr.flush()
-    scratch.remove()
-    os._exit(code)
-
-
 def _job(composer: Composer) -> int:
     """Run; the exit code. Other jobs of the same command go on after an error."""
     try:
@@ -185,7 +172,7 @@ def _job(composer: Composer) -> int:
 
 
 def _refused(error: Exception) -> int:
-    print(f"error: {sentence(error)}", file=sys.stderr)
+    print(f"error: {sentence(error, sys.argv[1:])}", file=sys.stderr)
     return REFUSED
 
 
@@ -193,7 +180,7 @@ def run_and_end() -> NoReturn:
     """Follow the command line of this process, and end it."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, terminate)
-    _end(main())
+    end_process(main())
 
 
 if __name__ == "__main__":

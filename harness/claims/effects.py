@@ -151,7 +151,7 @@ def _of_folder(figure: Callable[[Run], float], folder: str) -> float:
     return float(figure(run_in(folder)))
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=8192)
 def run_in(folder: str) -> Run:
     """The run of a folder, of which several figures are asked for one after the other."""
     return read_run(Path(folder))

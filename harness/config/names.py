@@ -3,6 +3,9 @@
 import difflib
 from collections.abc import Mapping
 
+MOST_NAMED = 30
+"""Names that a sentence lists."""
+
 
 def unknown_name(kind: str, name: str, known: Mapping[str, object], listed_in: str = "") -> str:
     """Sentence for a name that is not in a table: the name, and what was perhaps meant.
@@ -15,5 +18,7 @@ def unknown_name(kind: str, name: str, known: Mapping[str, object], listed_in: s
     elif listed_in:
         meant = f"known: {listed_in}"
     else:
-        meant = f"known: {', '.join(sorted(known))}" if known else "none is known"
+        names, more = sorted(known)[:MOST_NAMED], len(known) - MOST_NAMED
+        meant = f"known: {', '.join(names)}" if names else "none is known"
+        meant += f" and {more} more" if more > 0 else ""
     return f"No {kind} is called {name!r}; {meant}."

@@ -49,8 +49,8 @@ def most_per_s(run: Run) -> float:
     Raises ValueError for a run whose placement states no tensor parallelism.
     """
     room, table = _room_and_table(run)
-    lengths = (run.requests[name] for name in ("prompt_tokens", "output_tokens"))
-    prompts, answers = (one.to_numpy(np.int64) for one in lengths)
+    lengths = run.columns("requests", "prompt_tokens", "output_tokens")
+    prompts, answers = lengths.to_numpy(np.int64).T
     return most_of(table, room, prompts, answers)
 
 

@@ -59,6 +59,14 @@ class PredictorFactory(Protocol):
 
 
 @runtime_checkable
+class ReadsColumns(Protocol):
+    """Tables on a disk, of which some columns can be read alone."""
+
+    def columns(self, table: str, names: tuple[str, ...]) -> pd.DataFrame:
+        """These columns of a table. Raises KeyError where there is none."""
+
+
+@runtime_checkable
 class HasPlannedTime(Protocol):
     """A policy that has planned the whole run."""
 
@@ -106,6 +114,12 @@ class Run:
     tables: Mapping[str, pd.DataFrame]
     engines: Mapping[str, object] = field(default_factory=dict)
     figures: Mapping[str, Any] = field(default_factory=dict)
+
+    def columns(self, table: str, *names: str) -> pd.DataFrame:
+        """These columns of a table; where it is on a disk, no others are read."""
+        if isinstance(self.tables, ReadsColumns):
+            return self.tables.columns(table, names)
+        return self.tables[table][[*names]]
 
     @property
     def requests(self) -> pd.DataFrame:

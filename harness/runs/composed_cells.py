@@ -1,8 +1,9 @@
 """Cells of a configuration, each composed when it is asked for: there may be 100,000 of them."""
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
+from harness.config.names import unknown_name
 from harness.runs.building import cell_of
 from harness.runs.cells import Cell
 from harness.runs.composing import Composer
@@ -24,15 +25,20 @@ def _but(mapping: Mapping[Any, Any], keys: Collection[str]) -> dict[str, Any]:
     return {str(key): value for key, value in mapping.items() if str(key) not in keys}
 
 
-def _is_at(setting: Mapping[str, object], where: Mapping[str, object]) -> bool:
-    return all(
-        axis in setting and setting[axis] in (it if isinstance(it, list) else [it])
-        for axis, it in where.items()
-    )
-
-
-def _listed(where: Mapping[str, object]) -> str:
-    return ", ".join(f"{axis}={value}" for axis, value in where.items())
+def _chosen(places: Iterator[Place], where: Mapping[str, object]) -> list[Place]:
+    """The places with these values of axes. ValueError where there is none."""
+    kept = [*places]
+    for axis, it in where.items():
+        there = {str(place.setting[axis]): None for place in kept if axis in place.setting}
+        if not there:
+            known = {name: None for place in kept for name in place.setting}
+            raise ValueError(unknown_name("axis of these cells", axis, known))
+        wanted = [*it] if isinstance(it, Sequence) and not isinstance(it, str) else [it]
+        kept = [place for place in kept if axis in place.setting and place.setting[axis] in wanted]
+        if not kept:
+            said = ", ".join(map(str, wanted))
+            raise ValueError(f"no cell has {axis}={said}; there are {', '.join(there)}")
+    return kept
 
 
 class Matrix:
@@ -41,8 +47,8 @@ class Matrix:
     Variations are among its cells where the configuration has `variations: true`. A key of the
     command line is no axis, and is not varied. A place whose configuration has no such key as is to
     be varied, or has the value already, is no cell. With `uncertainty_draws` every cell has further
-    ones, on draws of its costs. `where` has values of axes, one or a list of each: other cells are
-    left out. Raises ValueError where that leaves none.
+    ones, on draws of its costs. `where` has values of axes, one or several of each: other cells are
+    left out, and the matrix is not whole. Raises ValueError where that leaves none.
     """
 
     def __init__(self, composer: Composer, where: Mapping[str, object] | None = None) -> None:
@@ -58,10 +64,8 @@ class Matrix:
         vary_at = [_but(pattern, given) for pattern in patterns]
         if config.uncertainty_draws:
             matrix[DRAWS] = list(range(config.uncertainty_draws + 1))
-        every = places(matrix, vary=self._vary, vary_at=vary_at)
-        self.places = [place for place in every if _is_at(place.setting, where or {})]
-        if not self.places:
-            raise ValueError(f"no cell has {_listed(where or {})}")
+        self.is_whole = not where
+        self.places = _chosen(places(matrix, vary=self._vary, vary_at=vary_at), where or {})
 
     def config_at(self, place: Place) -> RunConfig | None:
         """The configuration of a cell, limits resolved; None where the place is no cell."""
@@ -98,7 +102,7 @@ class Matrix:
                     seen |= news
         for key, values in self._vary.items():
             for value in values:
-                if (key, key, str(value)) not in seen:
+                if self.is_whole and (key, key, str(value)) not in seen:
                     raise ValueError(
                         f"vary.{key}: every cell has {value} already, or none has such a key, "
                         "or vary_at names none"

@@ -6,7 +6,6 @@ The only file that knows Hydra: what it hands on is plain (`harness.runs.config`
 import os
 import re
 import shlex
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -144,8 +143,8 @@ def as_command(job: Callable[[Composer], None]) -> None:
     hydra.main(config_path=str(ROOT / "scenarios"), config_name="run", version_base="1.3")(called)()
 
 
-def sentence(error: BaseException) -> str:
-    """One line that names what is wrong, without the frame Hydra puts around it."""
+def sentence(error: BaseException, words: Sequence[str] = ()) -> str:
+    """One line that names what is wrong with words, without the frame Hydra puts around it."""
     while error.__cause__ is not None and isinstance(error, HydraException):
         if isinstance(error, OverrideParseException):
             break  # only this error has the word
@@ -161,10 +160,10 @@ def sentence(error: BaseException) -> str:
         return "the configuration is nested too deeply, or the defaults of a file lead back to it"
     if found := _COMPOSING.match(str(error)):
         return _of_file(found["file"], found["key"] or "", found["said"].strip())
-    return _first_line(error)
+    return _first_line(error, words)
 
 
-def _first_line(error: BaseException) -> str:
+def _first_line(error: BaseException, words: Sequence[str]) -> str:
     """The first line of an error's text, behind the key or the word that it is about."""
     first = next((it.strip() for it in str(error).splitlines() if it.strip()), type(error).__name__)
     if isinstance(error, InterpolationKeyError):
@@ -175,7 +174,7 @@ def _first_line(error: BaseException) -> str:
         hint = _quoted(str(error.override)) or first
         return f"{error.override}: not KEY=VALUE as Hydra reads it: {hint}"
     if first.startswith("Config group override must be"):
-        return no_choice(sys.argv[1:]) or first
+        return no_choice(words) or first
     if found := _AMBIGUOUS.match(first):
         each = "give -m for a run of each value, or a list in [ ]"
         return f"{first}: {each}; {_quoted(found['word'])}"

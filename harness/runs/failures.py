@@ -20,7 +20,7 @@ from typing import Any
 import pandas as pd
 
 from harness.runs.cells import Cell, Run, compute
-from harness.runs.figures import summary_of
+from harness.runs.figures import FigureError, summary_of
 from harness.runs.matrix import Place
 from harness.runs.record import RecordError, as_yaml
 from harness.runs.run_key import as_plain, run_id
@@ -74,7 +74,10 @@ def attempt(cell: Cell) -> Run | Failure:
     """
     try:
         run = compute(cell)
-        return replace(run, figures=summary_of(run))
+        try:
+            return replace(run, figures=summary_of(run))
+        except FigureError:  # said where figures are read; the run is kept
+            return run
     except (Exception, SystemExit) as error:
         return Failure.of(error)
     finally:

@@ -44,6 +44,10 @@ NESTED = ("by.", "decisions.", "counts.")
 """How figures of classes begin, and what policies count: by.tenant.NAME.jct_s_mean, counts.NAME."""
 
 
+class FigureError(ValueError):
+    """A figure's function has failed; the run that it was asked of is as it was."""
+
+
 class View:
     """What figures read of a run: its tables and facts, and what many figures are made of.
 
@@ -204,18 +208,32 @@ def check_shown(shows: Sequence[str], *, drawn: bool) -> None:
 
 
 def figures_of(run: Run, names: Sequence[str] | None = None) -> dict[str, float]:
-    """Figures of a run, all of them or those named. Raises ValueError for an unknown name."""
-    check_shown(names or (), drawn=False)
+    """Figures of a run, all of them or those named.
+
+    Raises ValueError for an unknown name, FigureError where a function fails.
+    """
+    if unknown := [name for name in names or () if name not in FIGURES]:
+        raise ValueError(unknown_name("figure of a run", unknown[0], FIGURES))
     view = View(run)
     return {name: _value(FIGURES[name], view) for name in names or FIGURES}
 
 
 def _value(one: Figure, view: View) -> float:
-    return one.of(view) if all(view.table(name) is not None for name in one.needs) else np.nan
+    if any(view.table(name) is None for name in one.needs):
+        return np.nan
+    try:
+        return one.of(view)
+    except Exception as error:  # of any kind: a figure is anybody's function
+        raise FigureError(
+            f"the figure {one.name} fails: {type(error).__name__}: {error}"
+        ) from error
 
 
 def summary_of(run: Run) -> dict[str, Any]:
-    """Every figure of a run; `by` class, in blocks of a trace, and what was decided and counted."""
+    """Every figure of a run; `by` class, in blocks of a trace, and what was decided and counted.
+
+    Raises FigureError where one fails.
+    """
     view = View(run)
     found: dict[str, Any] = {name: _value(one, view) for name, one in FIGURES.items()}
     if run.facts["is_replay"]:

@@ -12,6 +12,7 @@ from harness.runs.config import RunConfig
 
 GPU, PROFILE = "config.hardware.gpu", "config.hardware.profile"
 POLICY = "config.chosen.policy"
+"""Column of `read_summaries`: the name of the policy's file."""
 MOST = dict(zip(LIMITS, (65_536, 2**31), strict=True))
 
 

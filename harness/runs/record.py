@@ -30,7 +30,7 @@ from harness.config.yaml_files import DUMPER, Loader
 from harness.runs import figures
 from harness.runs.cells import Run
 from harness.runs.perfetto import write_trace
-from harness.runs.run_key import as_plain
+from harness.runs.run_key import as_plain, run_id
 from harness.runs.source_files import sources_behind
 
 MANIFEST, SUMMARY = "manifest.json", "summary.json"
@@ -61,6 +61,7 @@ class _Tables(Mapping[str, pd.DataFrame]):
 
     def __init__(self, folder: Path) -> None:
         self._folder, self._read = folder, dict[str, pd.DataFrame]()
+        self._parts = dict[tuple[str, tuple[str, ...]], pd.DataFrame]()
 
     def __getitem__(self, name: str) -> pd.DataFrame:
         if name not in self._read:
@@ -69,6 +70,16 @@ class _Tables(Mapping[str, pd.DataFrame]):
                 raise KeyError(name)
             self._read[name] = pd.read_parquet(path)
         return self._read[name]
+
+    def columns(self, table: str, names: tuple[str, ...]) -> pd.DataFrame:
+        """As `ReadsColumns`."""
+        if table in self._read:
+            return self._read[table][[*names]]
+        if (table, names) not in self._parts:
+            with pq.ParquetFile(self._folder / f"{table}.parquet") as file:
+                read = file.read(columns=[*names], use_threads=False)
+            self._parts[table, names] = read.to_pandas()
+        return self._parts[table, names]
 
     def __iter__(self) -> Iterator[str]:
         return (path.stem for path in sorted(self._folder.glob("*.parquet")))
@@ -94,7 +105,8 @@ def write_run(folder: Path, run: Run, *, trace: bool = False) -> None:
                 write_trace(made)
             files = {path.name: sha256(path) for path in sorted(made.iterdir())}
             (made / MANIFEST).write_text(_as_json({"run": folder.name, "sha256": files}))
-            _write_summary(made, run.figures or figures.summary_of(run))
+            with suppress(figures.FigureError):  # said where figures are read
+                _write_summary(made, run.figures or figures.summary_of(run))
             made.rename(folder)
     except OSError as error:
         if not is_finished(folder):  # another process may have written the same run meanwhile
@@ -106,7 +118,7 @@ def read_run(folder: Path) -> Run:
     """A run as it was written, its tables read as they are asked for. Raises `RecordError`."""
     try:
         if not (folder / "facts.json").is_file():
-            raise ValueError("it has no facts.json, as of an older program")
+            raise ValueError("it has no facts.json, as runs of an older program have none")
         facts, provenance, engines = (
             _json_of(folder / f"{name}.json") for name in ("facts", "provenance", "engines")
         )
@@ -126,8 +138,13 @@ def _write_summary(folder: Path, summary: Mapping[str, object]) -> None:
     write_whole(folder / SUMMARY, text)
 
 
-@cache
 def _program_of_figures() -> str:
+    """The program, and which figures there are: a notebook may have added some."""
+    return run_id({"figures": [*figures.FIGURES]}, _program())
+
+
+@cache
+def _program() -> str:
     return sources_behind((figures.__name__,)).code
 
 
@@ -169,24 +186,35 @@ def _as_json(value: Mapping[str, object]) -> str:
     return json.dumps(as_plain(value), indent=2, allow_nan=False) + "\n"
 
 
-def read_summaries(scenario_dir: Path, *, only: Container[str] | None = None) -> pd.DataFrame:
+def read_summaries(
+    scenario_dir: Path, *, only: Container[str] | None = None, lost: list[str] | None = None
+) -> pd.DataFrame:
     """One row per finished run, by name, the index; of all runs or of these `only`.
 
     Columns: `config.x.y` for every leaf of the configuration, the summary's own keys (nested ones
     joined by dots), from the provenance `code`, `started`, `engine` and `costs.*`, and `folder`. A
-    list is a text, its items joined by +. No runs, no rows. Raises `RecordError` for a run that
-    cannot be read; `python -m harness results verify` compares runs with their manifests.
+    list is a text, its items joined by +. No runs, no rows. Of a run that cannot be read `lost`
+    gets a sentence, without it `RecordError` is raised; `python -m harness results verify` compares
+    runs with their manifests.
     """
-    return pd.DataFrame.from_dict(read_rows(scenario_dir, only=only), orient="index")
+    rows = read_rows(scenario_dir, only=only, lost=lost)
+    return pd.DataFrame.from_dict(rows, orient="index")
 
 
-def read_rows(scenario_dir: Path, *, only: Container[str] | None = None) -> dict[str, Row]:
+def read_rows(
+    scenario_dir: Path, *, only: Container[str] | None = None, lost: list[str] | None = None
+) -> dict[str, Row]:
     """The rows of `read_summaries` by run."""
-    return {
-        folder.name: _row(folder)
-        for folder in sorted(scenario_dir.glob("[!.]*"))
-        if (only is None or folder.name in only) and is_finished(folder)
-    }
+    rows = {}
+    for folder in sorted(scenario_dir.glob("[!.]*")):
+        if (only is None or folder.name in only) and is_finished(folder):
+            try:
+                rows[folder.name] = _row(folder)
+            except RecordError as error:
+                if lost is None:
+                    raise
+                lost.append(str(error))
+    return rows
 
 
 def as_yaml(config: Mapping[str, object]) -> str:
@@ -214,12 +242,13 @@ def _part(text: str) -> Any:
 
 
 def summary_of(folder: Path) -> dict[str, Any]:
-    """Figures of a run; computed again where another program had computed them.
+    """Figures of a run; computed again where another program had computed them, or not all.
 
     Raises OSError, ValueError and `RecordError`.
     """
-    path = folder / SUMMARY
-    found: dict[str, Any] = json.loads(path.read_bytes()) if path.is_file() else {}
+    found: dict[str, Any] = {}
+    with suppress(FileNotFoundError, json.JSONDecodeError):  # it is no part of what a run is
+        found = json.loads((folder / SUMMARY).read_bytes())
     if found.pop(PROGRAM, None) == _program_of_figures():
         return found
     again = figures.summary_of(read_run(folder))
@@ -239,6 +268,8 @@ def _row(folder: Path) -> Row:
         origin |= {"folder": str(folder), NOTES: "; ".join(provenance.get(NOTES) or ())}
         costs = {"costs": provenance.get("costs") or {}}
         return _flat({"config": config}) | origin | _flat(costs) | _flat(summary)
+    except figures.FigureError as error:
+        raise RecordError(f"{error} (of the run {folder}, which is whole)") from error
     except _UNREADABLE as error:
         raise _cannot_be_read(folder, error) from None
 

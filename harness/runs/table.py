@@ -14,7 +14,7 @@ from harness.costs.model import ENGINE
 from harness.costs.model_names import model_of, shown_name
 from harness.runs.basis import outside_note
 from harness.runs.figures import COUNTED, header_of, span_of, unit_of
-from harness.runs.limits import limits_of, limits_sentence
+from harness.runs.limits import POLICY, limits_of, limits_sentence
 from harness.runs.record import NOTES
 from harness.runs.trace_intervals import BLOCK, KEY
 
@@ -29,9 +29,6 @@ HIT_RATIO = "prefix_hit_ratio"
 """Summary column, shown wherever a run has it: the share of prompt tokens found in a cache."""
 COUNT = "jct_s_count"
 """Summary column: requests that latencies are of."""
-
-POLICY = "config.chosen.policy"
-"""Column of `read_summaries`: the name of the policy's file."""
 
 NAMES = {"system": SYSTEM}
 """Summary columns of axes that are config groups."""

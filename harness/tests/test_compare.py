@@ -18,7 +18,7 @@ from harness.config.paths import ROOT
 from harness.engines.recorder import GpuUse
 from harness.rank import written
 from harness.runs.gpu_time import served_per_s
-from harness.runs.table import POLICY
+from harness.runs.limits import POLICY
 from harness.workloads.recorded import Trace
 
 MODEL = "Llama-2-7b-hf"

@@ -4,7 +4,7 @@ import pandas as pd
 import pytest
 
 from harness.league import KINDS, judged, table_of
-from harness.runs.table import POLICY
+from harness.runs.limits import POLICY
 
 
 def runs() -> pd.DataFrame:

@@ -191,8 +191,8 @@ def test_stages_are_not_planned_for_batches_of_whole_requests() -> None:
 def test_nothing_comes_after_the_last_word() -> None:
     """Neither what libraries do at the end of Python, nor waiting for it."""
     program = (
-        "import atexit; from harness import run; atexit.register(print, 'late');"
-        "print('done'); run._end(5)"
+        "import atexit; from harness.runs import ending; atexit.register(print, 'late');"
+        "print('done'); ending.end_process(5)"
     )
     done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (5, "done\n")

@@ -12,7 +12,7 @@ SMALLEST_TOKENS = 8
 
 def throughput_per_s(run: Run) -> float:
     """Requests answered per second from the first arrival to the last answer."""
-    rows = run.requests
+    rows = run.columns("requests", "arrival_s", "finished_s")
     span_s = rows["finished_s"].max() - rows["arrival_s"].min()
     return float(rows["finished_s"].notna().sum() / span_s)
 
@@ -22,7 +22,7 @@ def within_limit(run: Run, seconds: tuple[float, float], scale: float = SLO_SCAL
 
     The length is the true one, as attainment is known only afterwards.
     """
-    rows = run.requests
+    rows = run.columns("requests", "arrival_s", "finished_s", "output_tokens")
     prompt_s, token_s = seconds
     limit_s = scale * (prompt_s + token_s * rows["output_tokens"])
     return float((rows["finished_s"] - rows["arrival_s"] <= limit_s).mean())
@@ -30,7 +30,7 @@ def within_limit(run: Run, seconds: tuple[float, float], scale: float = SLO_SCAL
 
 def mean_tokens(run: Run, column: str) -> float:
     """Mean of `prompt_tokens` or `output_tokens`."""
-    return float(run.requests[column].mean())
+    return float(run.columns("requests", column)[column].mean())
 
 
 def provided_share(run: Run, part: str) -> float:
@@ -43,12 +43,12 @@ def provided_share(run: Run, part: str) -> float:
 
 def preempted_share(run: Run) -> float:
     """Share of requests that lost their KV at least once, for want of room."""
-    return float((run.requests["preemptions"] > 0).mean())
+    return float((run.columns("requests", "preemptions")["preemptions"] > 0).mean())
 
 
 def preemption_share(run: Run) -> float:
     """Seconds from preemption to running again, over the JCT of all requests."""
-    rows = run.requests
+    rows = run.columns("requests", "arrival_s", "finished_s", "preempted_s")
     return float(rows["preempted_s"].sum() / (rows["finished_s"] - rows["arrival_s"]).sum())
 
 

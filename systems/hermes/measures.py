@@ -36,7 +36,7 @@ def met_at(scale: float) -> Callable[[Run], float]:
     """
 
     def share(run: Run) -> float:
-        apps = run.tables["apps"]
+        apps = run.columns("apps", "kind", "arrived_s", "finished_s", "deadline_s")
         within_s = (apps["deadline_s"] - apps["arrived_s"]).round(6)
         by_kind = within_s.groupby(apps["kind"].astype(str))
         has_all = by_kind.transform("nunique") == len(SCALES)
@@ -53,7 +53,8 @@ def blocks_found_share(run: Run) -> float:
     Only full blocks can be found and are counted. The engine keeps no contexts on the GPU between
     calls, as the program does: what it finds there is in host memory here. NaN without contexts.
     """
-    uses, requests = run.tables["backends"], run.requests
+    uses = run.tables["backends"]
+    requests = run.columns("requests", "prompt_tokens")
     found = uses["tokens"][uses["backend"] == "context"]
     asked = (requests["prompt_tokens"] // BLOCK_TOKENS).sum()
     return float((found // BLOCK_TOKENS).sum() / asked) if len(found) and asked else float("nan")
@@ -65,9 +66,10 @@ def misses_avoided(run: Run) -> float:
     That LRU has the uses of the run, in the order in which calls began; each use of an adapter that
     is not in host memory yet is a miss. NaN without adapters.
     """
-    uses, requests = run.tables["backends"], run.requests
+    uses = run.tables["backends"]
+    requests = run.columns("requests", "request", "started_s")
     uses = uses[(uses["backend"] == "adapter") & (uses["found"] != NOT_USED)]
-    uses = uses.merge(requests[["request", "started_s"]], on="request")
+    uses = uses.merge(requests, on="request")
     ordered = uses.sort_values(["started_s", "request"])["resource"]
     most = lru_misses(ordered, FEW_ADAPTERS)
     return 1.0 - float((uses["found"] != FOUND).sum()) / most if most else float("nan")
@@ -88,7 +90,8 @@ def lru_misses(uses: Iterable[str], capacity: int) -> int:
 
 def _iterations(run: Run) -> pd.DataFrame:
     """Iterations of all groups while more than `BACKLOGGED` calls wait."""
-    found = run.tables["iterations"]
+    columns = ("duration_s", "iterations", "prefill_requests", "prefill_tokens", "group")
+    found = run.columns("iterations", *columns, "decode_requests", "waiting_requests")
     return found[found["waiting_requests"] > BACKLOGGED]
 
 
@@ -122,7 +125,7 @@ def prompts_share(run: Run) -> float:
 
 def backlog_s(run: Run) -> float:
     """Seconds in which all answers of a run would be given at the rate of its backlog."""
-    answers = run.requests
+    answers = run.columns("requests", "output_tokens", "service")
     tokens = answers.loc[answers["service"].astype(str) != OUTSIDE, "output_tokens"].sum()
     return float(tokens / answer_tokens_per_s(run))
 
@@ -132,7 +135,7 @@ def median_act_s(*kinds: str) -> Callable[[Run], float]:
     """Median seconds from arrival to end of the applications of these kinds."""
 
     def median(run: Run) -> float:
-        apps = run.tables["apps"]
+        apps = run.columns("apps", "kind", "arrived_s", "finished_s")
         these = apps[apps["kind"].astype(str).isin(kinds)]
         return float((these["finished_s"] - these["arrived_s"]).median())
 

@@ -66,7 +66,7 @@ model_1_gpu_s = partial(gpu_seconds, service=EVALUATOR)
 
 def chunks_of(run: Run) -> tuple[int, ...]:
     """Figure 10: chunks of every document, in the order of the documents."""
-    requests = run.requests
+    requests = run.columns("requests", "service", "app")
     mine = requests[requests["service"].astype(str) == SUMMARISER]
     return tuple(mine.groupby("app").size().tolist())
 
@@ -118,7 +118,7 @@ def _is_done(ensemble: pd.DataFrame) -> bool:
 
 def _applications(run: Run) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Requests of the chain summary, and of the ensembling beside it."""
-    requests = run.requests
+    requests = run.columns("requests", "service", "finished_s")
     codes, services = pd.factorize(requests["service"])
     ours = [name == EVALUATOR or name.startswith(SUMMARY) for name in services]
     is_summary = np.array(ours)[codes]
@@ -147,13 +147,13 @@ def summariser_loads_after_s(run: Run) -> float:
     return float(mine["start_s"].min() - _gpu(run, "loading")["start_s"].min())
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=4096)
 def _gpu(run: Run, use: str) -> pd.DataFrame:
     """Intervals of one use, with the service of each group (its name before the @).
 
     Several figures are computed from it, each for hundreds of runs in turn.
     """
-    spans = run.gpus
+    spans = run.columns("gpu", "gpu", "group", "use", "start_s", "end_s")
     spans = spans[spans["use"] == use]
     codes, groups = pd.factorize(spans["group"])
     names = np.array([str(group) for group in groups], object)

@@ -16,14 +16,14 @@ POPULAR = 0.186
 """Of all: what Shahrad et al. (USENIX ATC 2020), section 3.3, call the most popular."""
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=4096)
 def _requests(run: Run) -> pd.DataFrame:
     """Requests with `latency_s`; what has not been answered enters at its age at the last answer.
 
     `solo_s` is what a request takes alone on the fewest GPUs, `mean_solo_s` the mean of its
     service.
     """
-    rows = run.requests
+    rows = run.columns("requests", "service", "arrival_s", "finished_s", "solo_s")
     ends_s = rows["finished_s"].fillna(rows["finished_s"].max())
     by_service = rows.groupby("service", observed=True)["solo_s"]
     return pd.DataFrame(
@@ -74,7 +74,11 @@ def placement_s(run: Run) -> float:
 
 def _backlogs_s(run: Run) -> "pd.Series[float]":
     """Seconds until each service has all its answers, of requests that come at once."""
-    return run.requests.groupby("service", observed=True)["finished_s"].max()
+    return (
+        run.columns("requests", "service", "finished_s")
+        .groupby("service", observed=True)["finished_s"]
+        .max()
+    )
 
 
 def busiest_backlog_s(run: Run) -> float:

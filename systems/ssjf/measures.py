@@ -39,6 +39,5 @@ def whole_per_s(run: Run) -> float:
 
 def _arrived_and_finished_s(run: Run) -> tuple[Floats, Floats]:
     """When each request arrived and when it was answered, NaN if never."""
-    times = (run.requests[name].to_numpy(np.float64) for name in ("arrival_s", "finished_s"))
-    arrival_s, finished_s = times
+    arrival_s, finished_s = run.columns("requests", "arrival_s", "finished_s").to_numpy(float).T
     return arrival_s, finished_s

@@ -44,10 +44,11 @@ from harness.runs.cell_lists import read_cells
 from harness.runs.cells import compute
 from harness.runs.comparison import SEED, key_of
 from harness.runs.config import stored_configuration
+from harness.runs.limits import POLICY
 from harness.runs.provenance import machine
 from harness.runs.record import config_of, read_rows
 from harness.runs.sweep import keep
-from harness.runs.table import POLICY, SYSTEM, print_table
+from harness.runs.table import SYSTEM, print_table
 from harness.tools.fidelity.real_engine import kv_of
 from harness.tools.fidelity.speed import AtSpeed, Speed, speeds_in, speeds_text
 
