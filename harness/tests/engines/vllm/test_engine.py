@@ -254,8 +254,7 @@ def test_a_lost_process_ends_the_run_or_is_gone_on_without(
     """`test_moved_service` has a process that is killed, and started again."""
     run, died = Mock(), RayGroup(Mock(), Mock(), Mock())
     run.options.on_loss = on_loss
-    died.unanswered = {RequestId(7): Mock()}
-    died.unanswered[RequestId(7)].facts.id = 7
+    died.unanswered = {RequestId(7): Mock(facts=Mock(id=7))}
     said, error = "m@0 died; 1 of its requests are unanswered", GroupLost("m@0 died")
     if on_loss == "fail":
         with pytest.raises(ValueError, match=f"^{said}$"):
