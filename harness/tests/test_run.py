@@ -37,8 +37,8 @@ def test_a_command_runs_once_and_is_found_again(tmp_path: Path, elsewhere: Path)
 def test_a_sweep_runs_every_job_and_leaves_only_runs(tmp_path: Path, elsewhere: Path) -> None:
     """One that fails stops no other."""
     results = tmp_path / "results"
-    few = ("workload=chats", "workload.requests=4", "system=fixed", "policy=vllm_0_3")
-    few += ("policy.rule.max_num_seqs=8", "policy.rule.max_num_batched_tokens=10,4096")
+    few = ["workload=chats", "workload.requests=4", "system=fixed", "policy=vllm_0_3"]
+    few += ["policy.rule.max_num_seqs=8", "policy.rule.max_num_batched_tokens=10,4096"]
     done = command("-m", *few, "workers=1", f"results={results}", folder=elsewhere)
     assert (done.returncode, "Traceback" in done.stderr) == (1, False)
     assert "failed: 1 of 1 cells" in done.stderr
