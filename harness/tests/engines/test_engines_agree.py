@@ -83,6 +83,7 @@ def policies() -> Iterator[Any]:
     yield pytest.param(lambda: Reserving(), id="reserves")
     yield pytest.param(lambda: Srpt(), id="preempts")
     yield pytest.param(lambda: LeastServed(), id="counts events")
+    yield pytest.param(lambda: Promoting(0.5), id="turns by the clock")
 
 
 def _small(path: Path) -> SchedulingPolicy:
@@ -345,12 +346,3 @@ def test_groups_come_and_go_and_calls_wait_for_others(load: Workload, seed: int)
         engine.run(load, System("test", policy, RoundRobin(), placement), recorder)
         frames.append(recorder.requests)
     pd.testing.assert_frame_equal(frames[0], frames[1], rtol=1e-9)
-
-
-@pytest.mark.slow
-def test_an_order_that_turns_runs_the_same_batches() -> None:
-    """Its key changes at `wake_s`."""
-    simulator, dry = _engines(blocks=90)
-    load = _load(7, timed=True, count=FEW)
-    ours, theirs = (_serve(engine, load, Promoting(0.5))[0] for engine in (simulator, dry))
-    assert_same(ours, theirs)
