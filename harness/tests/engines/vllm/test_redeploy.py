@@ -44,7 +44,7 @@ from harness.tests.support.real_engine import engine
 pytestmark = [pytest.mark.vllm, pytest.mark.slow]
 
 TINY, SMALL = (ServiceId(name) for name in ("tiny", "small"))
-ONE, TWO = Plan(1, 1), Plan(2, 1)
+ONE = Plan(1, 1)
 
 
 class Stages:
@@ -111,19 +111,10 @@ def serve(load: Workload, serving: System, **changes: Any) -> tuple[Recorder, di
     return recorder, built.answers
 
 
-def loaded(gpu: pd.DataFrame) -> list[tuple[str, int]]:
-    """Services in the order in which they were loaded, each with its number of slots."""
-    loads = gpu[gpu["use"] == "loading"]
-    service = loads["group"].str.partition("@")[0]
-    named = loads.assign(service=service, turn=loads["group"].str.partition("#")[2].astype(int))
-    pairs = dict.fromkeys(zip(named["turn"], named["service"], strict=True))
-    return [
-        (
-            service,
-            int(named["gpu"][(named["turn"] == turn) & (named["service"] == service)].nunique()),
-        )
-        for turn, service in sorted(pairs)
-    ]
+def loaded(gpu: pd.DataFrame) -> list[str]:
+    """Services in the order in which they were loaded."""
+    loads = gpu[gpu["use"] == "loading"].sort_values("start_s")
+    return loads["group"].str.partition("@")[0].tolist()
 
 
 def _chain(documents: int, chunks: int) -> Edges:
@@ -166,7 +157,7 @@ def test_a_chain_of_two_models(monkeypatch: pytest.MonkeyPatch) -> None:
         assert prompts[child][-len(answers[parent]) :] == answers[parent]
         assert len(prompts[child]) == load.prompt_tokens[child]
         assert frame["started_s"][child] >= frame["finished_s"][parent]
-    assert loaded(gpu) == [("tiny", 1), ("small", 1)]
+    assert loaded(gpu) == ["tiny", "small"]
     _assert_apart(gpu)
 
 
