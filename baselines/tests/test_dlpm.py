@@ -1,7 +1,6 @@
 """Admission by the longest cached prefix, among clients that have not used up their quantum."""
 
 from dataclasses import replace
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -66,9 +65,3 @@ def test_a_used_up_quantum_lets_another_client_in_by_hand() -> None:
 def test_settings_that_cannot_be_are_refused(settings: dict[str, object], sentence: str) -> None:
     with pytest.raises(ValueError, match=sentence):
         dlpm(**settings)
-
-
-def test_a_group_of_several_services_is_refused() -> None:
-    view = SimpleNamespace(group=SimpleNamespace(id="g"), services={"m0": None, "m1": None})
-    with pytest.raises(ValueError, match="dlpm serves one service, g has 2"):
-        dlpm().schedule(view)

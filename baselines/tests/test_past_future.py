@@ -1,7 +1,6 @@
 """Peaks of KV by hand, lengths drawn from past answers, admission by both."""
 
 from dataclasses import dataclass, replace
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -68,9 +67,3 @@ def test_past_answers_decide_admission_by_hand() -> None:
 def test_settings_that_cannot_be_are_refused(settings: dict[str, float], sentence: str) -> None:
     with pytest.raises(ValueError, match=sentence):
         past_future(**settings)
-
-
-def test_a_group_of_several_services_is_refused() -> None:
-    view = SimpleNamespace(group=SimpleNamespace(id="g"), services={"m0": None, "m1": None})
-    with pytest.raises(ValueError, match="past_future serves one service, g has 2"):
-        past_future().schedule(view)

@@ -1,7 +1,6 @@
 """Decodes at their last schedulable time, prompts before and after it."""
 
 from dataclasses import replace
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -88,9 +87,3 @@ def test_waiting_prompts_in_order_by_hand(
 def test_settings_that_cannot_be_are_refused(settings: dict[str, object], sentence: str) -> None:
     with pytest.raises(ValueError, match=sentence):
         slai(**settings)
-
-
-def test_a_group_of_several_services_is_refused() -> None:
-    view = SimpleNamespace(group=SimpleNamespace(id="g"), services={"m0": None, "m1": None})
-    with pytest.raises(ValueError, match="slai serves one service, g has 2"):
-        slai().schedule(view)

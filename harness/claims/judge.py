@@ -233,19 +233,20 @@ def _by_setting(effect: Effect, claim: Claim) -> dict[str, Verdict]:
     }
 
 
-def check(paper: Paper) -> None:
+def check(paper: Paper) -> list[tuple[Claim, Effect]]:
     """Raise ValueError, before anything runs, for what a claims file names and is not there.
 
     Every claim is computed from cells that stand for its scenarios': every combination of the
-    matrix, each figure 1.
+    matrix, each figure 1. Returns the effects that it has there.
     """
+    found = []
     sources: list[FigureSpec | Fact] = [*paper.figures, *paper.facts, *paper.loads]
     for one in sources:
         for run in (*one.scenarios, *one.code, *(one.also if isinstance(one, FigureSpec) else ())):
             scenario_file(run.partition(" ")[0])
     for claim in paper.claims.values():
         if claim.effect is not None:
-            _tested(paper, claim, probes(claim.scenarios))
+            found.append((claim, _tested(paper, claim, probes(claim.scenarios))[0]))
             if claim.code:
                 _tested(paper, claim, _as_reference(paper, probes(claim.code)))
     for fact in (*paper.facts, *paper.loads):
@@ -253,6 +254,7 @@ def check(paper: Paper) -> None:
         if fact.code:
             _measured(paper, fact, _as_reference(paper, probes(fact.code)))
     check_texts(paper)
+    return found
 
 
 def _measured(paper: Paper, fact: Fact, cells: Cells) -> Verdict:

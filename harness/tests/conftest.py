@@ -4,6 +4,7 @@ import os
 from collections import Counter
 from collections.abc import Generator, Iterator
 from contextlib import ExitStack
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -36,17 +37,27 @@ def pytest_configure(config: pytest.Config) -> None:
         config.stash[MARK] = mark_suite()
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Slow tests of the real engine first, other slow ones in the middle, quick ones behind them.
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Slow tests first, those of the real engine before the others, for every process of a session.
 
-    Of two processes one begins at the front, the other in the middle; what has nothing left takes
-    tests from the end of the other's.
+    A process begins at the front of a share of its own; what has nothing left takes tests from the
+    end of another's. Slow tests of a file share what they load, and stay together.
     """
-    engine = [item for item in items if _is(item, "slow") and _is(item, "vllm")]
-    slow = [item for item in items if _is(item, "slow") and not _is(item, "vllm")]
+    count = getattr(config, "workerinput", {}).get("workercount", 1)
     quick = [item for item in items if not _is(item, "slow")]
-    half = max(0, len(items) // 2 - len(engine))
-    items[:] = [*engine, *quick[:half], *slow, *quick[half:]]
+    files: dict[tuple[bool, Path], list[pytest.Item]] = {}
+    for item in items:
+        if _is(item, "slow"):
+            files.setdefault((not _is(item, "vllm"), item.path), []).append(item)
+    dealt = [files[key] for key in sorted(files)]
+    ordered: list[pytest.Item] = []
+    for at in range(count):
+        ends = len(ordered) + (len(items) - len(ordered)) // (count - at)
+        ordered += [item for one in dealt[at::count] for item in one]
+        room = max(0, ends - len(ordered))
+        ordered += quick[:room]
+        del quick[:room]
+    items[:] = [*ordered, *quick]
 
 
 def _is(item: pytest.Item, mark: str) -> bool:

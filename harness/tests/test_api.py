@@ -13,7 +13,7 @@ from harness.runs.cells import Run
 def test_the_lines_of_the_readme(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     (lines,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
-    place = f'"workload.requests=100", "tracking=none", "results={tmp_path}"'
+    place = f'"workload.requests=100", "workers=1", "tracking=none", "results={tmp_path}"'
     assert lines.count('"workload.requests=100"') == 2
     names: dict[str, object] = {}
     exec(lines.replace('"workload.requests=100"', place), names)
@@ -25,7 +25,7 @@ def test_the_lines_of_the_readme(tmp_path: Path, capsys: pytest.CaptureFixture[s
 
 
 def test_a_cell_that_fails_is_a_row_with_its_reason(tmp_path: Path) -> None:
-    words = ("workload.requests=4", "tracking=none", f"results={tmp_path}")
+    words = ("workload.requests=4", "workers=1", "tracking=none", f"results={tmp_path}")
     axes = "+matrix={policy:[vllm,vllm_0_3],hardware.kv_bytes:[null,1048576]}"
     frame = api.sweep(overrides=[*words, axes]).set_index(["policy", "hardware.kv_bytes"])
     assert len(frame) == 4

@@ -35,13 +35,14 @@ def test_a_command_runs_once_and_is_found_again(tmp_path: Path, elsewhere: Path)
 
 @pytest.mark.slow
 def test_a_sweep_runs_every_job_and_leaves_only_runs(tmp_path: Path, elsewhere: Path) -> None:
+    """One that fails stops no other."""
     results = tmp_path / "results"
-    names = ("max_heuristic", "min_heuristic")
-    words = ("-m", *SMALL, f"system={','.join(names)}", f"results={results}")
-    done = command(*words, folder=elsewhere)
-    assert (done.returncode, "Traceback" in done.stderr) == (0, False)
-    assert all(name in done.stdout for name in names)
-    assert len(runs_below(results)) == 2
+    few = ["workload=chats", "workload.requests=4", "system=fixed", "policy=vllm_0_3"]
+    few += ["policy.rule.max_num_seqs=8", "policy.rule.max_num_batched_tokens=10,4096"]
+    done = command("-m", *few, "workers=1", f"results={results}", folder=elsewhere)
+    assert (done.returncode, "Traceback" in done.stderr) == (1, False)
+    assert "failed: 1 of 1 cells" in done.stderr
+    assert len(runs_below(results)) == 1
     assert {path.name for path in results.iterdir()} == {"adhoc"}
 
 
@@ -49,10 +50,7 @@ def test_a_sweep_runs_every_job_and_leaves_only_runs(tmp_path: Path, elsewhere: 
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("~compare",), "compare is missing\n"),
         (("-m", "system=max_heuristic,nope"), "No system is called 'nope'; known: "),
-        (("policy=[1,2]",), "policy=[1,2] "),
-        (("+matrix={policy:[vllm,nosuch]}",), "No policy is called 'nosuch'; closest: "),
         (("-m", "seed=range(0,0)"), "there is nothing to run: a range of -m is empty"),
     ],
 )
@@ -65,6 +63,17 @@ def test_bad_input_is_one_line_and_exit_code_2(
     assert done.stderr.startswith(f"error: {said}")
     assert done.stderr.count("\n") == 1
     assert not results.exists()
+
+
+@pytest.mark.parametrize(
+    ("word", "said"),
+    [
+        ("~compare", "compare is missing"),
+        ("+matrix={policy:[vllm,nosuch]}", "No policy is called 'nosuch'; closest: "),
+    ],
+)
+def test_what_no_configuration_has_is_refused(word: str, said: str) -> None:
+    assert refused(word).startswith(said)
 
 
 def modules() -> Iterator[str]:

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -26,14 +25,9 @@ from harness.runs.figures import FIGURES
 from harness.tests.support.configured import composed
 
 SEEDS = 10
+Effects = Sequence[tuple[Claim, Effect]]
+"""The claims of a paper that have an effect, and their effects where no cell differs."""
 Decorator = Callable[[ClaimFunction], Claim]
-
-
-@cache
-def effects_of(name: str) -> Sequence[tuple[Claim, Effect]]:
-    """The claims of a paper that have an effect, and their effects where no cell differs."""
-    claims = load_paper(name).claims.values()
-    return [(it, it.effect(probes(it.scenarios))) for it in claims if it.effect is not None]
 
 
 def as_printed(claim: Claim, effect: Effect) -> Effect:
@@ -71,17 +65,17 @@ def swapped(effect: Effect) -> Effect:
     return replace(effect, samples=samples)
 
 
-def what_is_printed_holds_and_fails_when_swapped(name: str) -> None:
-    for claim, effect in effects_of(name):
+def what_is_printed_holds_and_fails_when_swapped(effects: Effects) -> None:
+    for claim, effect in effects:
         printed = as_printed(claim, effect)
         assert verdict_of(printed, claim.paper).word is Word.HOLDS, claim.id
         assert verdict_of(swapped(printed), claim.paper).word is Word.FAILS, claim.id
 
 
-def no_change_holds_where_only_seeds_differ(name: str) -> None:
+def no_change_holds_where_only_seeds_differ(effects: Effects) -> None:
     """Figures are lognormal by seed: they differ, but no system and no setting has an effect."""
     by_seed = np.random.default_rng(0).lognormal(0.0, 0.5, 100)
-    for claim, effect in effects_of(name):
+    for claim, effect in effects:
         cells = probes(claim.scenarios)
         if effect.kind not in (
             EffectKind.RATIO,
@@ -98,11 +92,13 @@ def no_change_holds_where_only_seeds_differ(name: str) -> None:
         assert found.word is not Word.HOLDS, claim.id
 
 
-def a_faster_system_moves_an_effect_to_where_the_paper_claims_it(name: str) -> None:
+def a_faster_system_moves_an_effect_to_where_the_paper_claims_it(
+    name: str, effects: Effects
+) -> None:
     """Only seconds of the paper's own system change; a claim may read other figures."""
     seconds = [figure for figure in FIGURES if "_s" in figure.replace("_share", "")]
     moved = 0
-    for claim, effect in effects_of(name):
+    for claim, effect in effects:
         cells = probes(claim.scenarios)
         side = "system" if "system" in cells else "policy"
         if side not in cells or effect.kind not in (
@@ -129,10 +125,10 @@ def a_faster_system_moves_an_effect_to_where_the_paper_claims_it(name: str) -> N
 @pytest.mark.parametrize("name", papers())
 def test_claims_of_a_paper(name: str) -> None:
     """In one test: the cells of a paper's scenarios are listed once."""
-    check(load_paper(name))
-    what_is_printed_holds_and_fails_when_swapped(name)
-    no_change_holds_where_only_seeds_differ(name)
-    a_faster_system_moves_an_effect_to_where_the_paper_claims_it(name)
+    effects = check(load_paper(name))
+    what_is_printed_holds_and_fails_when_swapped(effects)
+    no_change_holds_where_only_seeds_differ(effects)
+    a_faster_system_moves_an_effect_to_where_the_paper_claims_it(name, effects)
 
 
 TINY = """\

@@ -1,7 +1,7 @@
 """Clients that send their next request when their last one has been answered."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
@@ -14,10 +14,10 @@ from baselines.fcfs import Fcfs
 from baselines.round_robin import RoundRobin
 from harness.engines.recorder import Recorder
 from harness.engines.simulator.loop import Simulator
-from harness.interface.decisions import Decision, PriorityOrder
+from harness.interface.decisions import Decision, PriorityOrder, StaticBatching
 from harness.interface.entities import GroupId, ServiceId
 from harness.interface.events import Arrived, Event
-from harness.interface.policies import DispatchPolicy, SchedulingPolicy, System
+from harness.interface.policies import Capability, DispatchPolicy, SchedulingPolicy, System
 from harness.interface.views import ClusterView, GroupView
 from harness.tests.support.applications import linked
 from harness.tests.support.dispatches import (
@@ -40,16 +40,18 @@ from harness.tests.support.serving import (
     serve,
     workload,
 )
-from harness.tools.benchmarks.moving_policies import Ordered
+from harness.tools.benchmarks.moving_policies import Ordered, OrderedByPrediction, predicted_tokens
 from harness.workloads.arrivals import ClosedLoop
 from harness.workloads.together import together
 from harness.workloads.workload import Workload
 
 CHUNKS = rule(chunked_prefill=True)
 BY_PROMPT = PriorityOrder(lambda table: -table.prompt_tokens.astype(np.float64), CHUNKS)
+STATIC = StaticBatching(max_num_seqs=3, max_wait_s=0.05, refills=True, pads_prompts=False)
 POLICIES: list[Callable[[], SchedulingPolicy]] = [
-    *(lambda batch_rule=batch_rule: Fcfs(rule=batch_rule) for batch_rule in RULES),
+    *(lambda batch_rule=batch_rule: Fcfs(rule=batch_rule) for batch_rule in (*RULES, STATIC)),
     lambda: Ordered(BY_PROMPT),
+    lambda: OrderedByPrediction(PriorityOrder(predicted_tokens, CHUNKS)),
     lambda: SteadyFcfs(rotates=False),
     Srpt,
 ]
@@ -138,41 +140,63 @@ def test_a_client_goes_to_any_group(fast: bool) -> None:
     assert requests["longest_gap_s"].tolist()[1] == pytest.approx(0.75)
 
 
+@dataclass(frozen=True)
+class Taken:
+    """How requests come: from so many clients or at their own times, taken in within so long."""
+
+    clients: int | None
+    think_s: float
+    ramp_up_s: float
+    intake_s: float
+    received_s: float
+
+    def of(self, load: Load) -> Workload:
+        """Requests of two services."""
+        made = workload(*load, services=2)
+        if self.clients is None:
+            return made
+        return closed(made, self.clients, self.think_s, self.ramp_up_s)
+
+
+TAKEN = st.builds(
+    Taken,
+    clients=st.sampled_from([None, None, 1, 3, 20]),
+    think_s=st.sampled_from([0.0, 0.0, 0.0431]),
+    ramp_up_s=st.sampled_from([0.0, 2.3]),
+    intake_s=st.sampled_from([0.0, 0.0107]),
+    received_s=st.sampled_from([0.0, 0.0037, 0.0507]),
+)
+
+
 @pytest.mark.parametrize("policy", POLICIES)
 @given(
     load=loads(),
-    clients=st.sampled_from([1, 3, 20]),
-    think_s=st.sampled_from([0.0, 0.0, 0.0431]),
-    ramp_up_s=st.sampled_from([0.0, 2.3]),
-    intake_s=st.sampled_from([0.0, 0.0, 0.0107]),
-    received_s=st.sampled_from([0.0, 0.0037]),
+    taken=TAKEN,
+    blocks=st.sampled_from([14, 40, 200]),
     predicts=st.booleans(),
     dispatch=st.sampled_from(DISPATCHES),
 )
-@settings(max_examples=8, deadline=None)
-def test_compiled_and_stepped_send_the_same(
+@settings(max_examples=10, deadline=None)
+def test_compiled_and_stepped_take_in_and_send_the_same(
     policy: Callable[[], SchedulingPolicy],
     load: Load,
-    clients: int,
-    think_s: float,
-    ramp_up_s: float,
-    intake_s: float,
-    received_s: float,
+    taken: Taken,
+    blocks: int,
     predicts: bool,
     dispatch: Callable[[], DispatchPolicy],
 ) -> None:
     """Two services, one with two groups; requests may overtake others on their way in."""
-    served = closed(workload(*load, services=2), clients, think_s, ramp_up_s)
     costs = UnevenCosts(
-        blocks=14,
+        blocks=blocks,
         load=0.1,
-        intake_s_per_request=intake_s,
-        intake_s_per_prompt_token=intake_s / 9,
-        received_s_per_request=received_s,
+        intake_s_per_request=taken.intake_s,
+        intake_s_per_prompt_token=taken.intake_s / 9,
+        received_s_per_request=taken.received_s,
     )
+    predicts |= Capability.PREDICTIONS in policy().requires
     assert_same_groups(
         lambda fast: serve(
-            served,
+            taken.of(load),
             policy(),
             TWO_AND_ONE,
             costs=costs,

@@ -22,12 +22,11 @@ from harness.interface.decisions import PriorityOrder
 from harness.interface.entities import Work
 from harness.interface.policies import Capability, SchedulingPolicy, System
 from harness.policy_checks import (
-    RECEIVES,
+    SHORT_KV,
     SMALL,
     IterationStep,
     assert_same,
     maker,
-    random_load,
     runs_the_same_batches,
 )
 from harness.tests.support.applications import applications
@@ -64,33 +63,27 @@ WHOLE = [path for path in POLICIES if "StaticBatching" in path.read_text(encodin
 (VLLM,) = (path for path in POLICIES if path.stem == "vllm")
 MAX_NUM_SEQS, TOKENS = SMALL.values()
 REQUESTS, FEW = 140, 60
-BLOCKS = 90
 
 
 def policies() -> Iterator[Any]:
-    """Every policy of the tree in a small engine, and some that use what the others do not.
-
-    Each with how many requests it is given.
-    """
+    """Every policy of the tree in a small engine, and some that use what the others do not."""
     for path in POLICIES:
         if path not in WHOLE and not _is_lacking(path):
-            yield pytest.param(lambda path=path: _small(path), REQUESTS, id=path.stem)
+            yield pytest.param(lambda path=path: _small(path), id=path.stem)
     by_prompt = PriorityOrder(
         lambda table: -table.prompt_tokens.astype(np.float64), rule(chunked_prefill=True)
     )
-    yield pytest.param(lambda: Ordered(by_prompt), REQUESTS, id="longest prompt first")
+    yield pytest.param(lambda: Ordered(by_prompt), id="longest prompt first")
     chunks = rule(chunked_prefill=True, max_num_seqs=MAX_NUM_SEQS // 2, tokens=TOKENS // 4)
-    every_token = moving_every_token(chunks)
     for name, policy in (
-        moving(chunks) | every_token | allocating(chunks, 4 * MAX_NUM_SEQS)
+        moving(chunks) | moving_every_token(chunks) | allocating(chunks, 4 * MAX_NUM_SEQS)
     ).items():
-        # Who pauses somebody after every token takes an iteration for each.
-        count = FEW if name in every_token else REQUESTS
-        yield pytest.param(lambda policy=policy: deepcopy(policy), count, id=name)
-    yield pytest.param(lambda: Paused(), REQUESTS, id="pauses")
-    yield pytest.param(lambda: Reserving(), REQUESTS, id="reserves")
-    yield pytest.param(lambda: Srpt(), REQUESTS, id="preempts")
-    yield pytest.param(lambda: LeastServed(), REQUESTS, id="counts events")
+        yield pytest.param(lambda policy=policy: deepcopy(policy), id=name)
+    yield pytest.param(lambda: Paused(), id="pauses")
+    yield pytest.param(lambda: Reserving(), id="reserves")
+    yield pytest.param(lambda: Srpt(), id="preempts")
+    yield pytest.param(lambda: LeastServed(), id="counts events")
+    yield pytest.param(lambda: Promoting(0.5), id="turns by the clock")
 
 
 def _small(path: Path) -> SchedulingPolicy:
@@ -154,16 +147,10 @@ def _serve(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("policy", "count"), list(policies()))
-def test_simulator_and_vllm_run_the_same_batches(
-    policy: Callable[[], SchedulingPolicy], count: int
-) -> None:
-    """Two services, each with KV for about eight requests: it binds all the time.
-
-    Requests are taken in between iterations.
-    """
-    load = random_load(7, count, 0.02, blocks=BLOCKS, services=2, model=RECEIVES)
-    runs_the_same_batches(policy, load)
+@pytest.mark.parametrize("policy", list(policies()))
+def test_simulator_and_vllm_run_the_same_batches(policy: Callable[[], SchedulingPolicy]) -> None:
+    """Requests are taken in between iterations."""
+    runs_the_same_batches(policy, SHORT_KV())
 
 
 @pytest.mark.slow
@@ -359,12 +346,3 @@ def test_groups_come_and_go_and_calls_wait_for_others(load: Workload, seed: int)
         engine.run(load, System("test", policy, RoundRobin(), placement), recorder)
         frames.append(recorder.requests)
     pd.testing.assert_frame_equal(frames[0], frames[1], rtol=1e-9)
-
-
-@pytest.mark.slow
-def test_an_order_that_turns_runs_the_same_batches() -> None:
-    """Its key changes at `wake_s`."""
-    simulator, dry = _engines(blocks=90)
-    load = _load(7, timed=True, count=FEW)
-    ours, theirs = (_serve(engine, load, Promoting(0.5))[0] for engine in (simulator, dry))
-    assert_same(ours, theirs)

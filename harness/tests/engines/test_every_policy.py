@@ -3,7 +3,8 @@
 from collections.abc import Callable, Iterator
 from itertools import count, repeat
 from pathlib import Path
-from typing import ClassVar
+from types import SimpleNamespace
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -46,6 +47,14 @@ def test_a_policy_only_looks_and_fast_forward_changes_nothing(path: Path, kind: 
 @pytest.mark.parametrize("path", POLICIES, ids=name_of)
 def test_a_policy_does_the_same_twice(path: Path) -> None:
     _passes(lambda: does_the_same_twice(maker(path), LOADS["short KV"]()))
+
+
+@pytest.mark.parametrize("name", ["dlpm", "past_future", "slai"])
+def test_a_policy_of_one_service_refuses_a_group_of_several(name: str) -> None:
+    (path,) = (path for path in POLICIES if path.stem == name)
+    view: Any = SimpleNamespace(group=SimpleNamespace(id="g"), services={"m0": None, "m1": None})
+    with pytest.raises(ValueError, match=f"{name} serves one service, g has 2"):
+        maker(path)().schedule(view)
 
 
 class Turning:

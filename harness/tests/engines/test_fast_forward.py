@@ -38,10 +38,16 @@ def test_same_times_with_and_without(
     blocks=st.sampled_from([12, 40]),
     seed=st.integers(0, 999),
     waits_s=st.lists(st.sampled_from([0.0113, 0.2719, 1.6449, 3.1137]), max_size=5),
+    received_s=st.sampled_from([0.0, 0.0031]),
 )
-@settings(max_examples=6, deadline=None)
+@settings(max_examples=8, deadline=None)
 def test_same_times_when_groups_come_and_go(
-    batch_rule: ContinuousBatching, load: Load, blocks: int, seed: int, waits_s: list[float]
+    batch_rule: ContinuousBatching,
+    load: Load,
+    blocks: int,
+    seed: int,
+    waits_s: list[float],
+    received_s: float,
 ) -> None:
     """Three services on four GPUs, redeployed at random times while requests keep arriving."""
     assert_same_times(
@@ -49,7 +55,7 @@ def test_same_times_when_groups_come_and_go(
             workload(*load, services=3),
             Fcfs(rule=batch_rule),
             Restless(seed, waits_s, 4),
-            costs=UnevenCosts(blocks=blocks, load=0.37),
+            costs=UnevenCosts(blocks=blocks, load=0.37, received_s_per_request=received_s),
             fast_forward=fast,
             gpus=4,
         )

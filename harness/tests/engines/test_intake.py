@@ -7,34 +7,21 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from baselines.fcfs import Fcfs
 from harness.engines.recorder import Recorder
-from harness.interface.decisions import Deployment, PriorityOrder
-from harness.interface.load_order import LoadOrder
-from harness.interface.policies import SchedulingPolicy
+from harness.interface.decisions import Deployment
 from harness.interface.views import ClusterView
 from harness.tests.support.applications import applications, arrives_s, linked
-from harness.tests.support.dispatches import LOAD_ORDERS, ByLoad, assert_same_groups
-from harness.tests.support.loads import Load, assert_same_times, loads
-from harness.tests.support.policies import RULES, Restless
-from harness.tests.support.predictors import Guess
+from harness.tests.support.loads import assert_same_times
+from harness.tests.support.policies import Restless
 from harness.tests.support.serving import (
     Everywhere,
     FlatCosts,
     LinearCosts,
     UnevenCosts,
-    rule,
     serve,
     workload,
 )
-from harness.tools.benchmarks.moving_policies import OrderedByPrediction, predicted_tokens
 from harness.workloads.workload import Workload
-
-CHUNKS = rule(chunked_prefill=True)
-POLICIES: list[SchedulingPolicy] = [
-    *(Fcfs(rule=batch_rule) for batch_rule in RULES),
-    OrderedByPrediction(PriorityOrder(predicted_tokens, CHUNKS)),
-]
 
 
 @pytest.mark.parametrize("fast", [True, False])
@@ -63,35 +50,6 @@ def test_a_call_that_waited_for_an_answer_is_taken_in_too(fast: bool) -> None:
     served = serve(chain, costs=costs, hand_over_s=0.5, fast_forward=fast).requests
     assert served["arrival_s"][1] == served["finished_s"][0] + 0.5
     assert served["started_s"][1] == served["arrival_s"][1] + 0.25
-
-
-@pytest.mark.parametrize("policy", POLICIES)
-@given(
-    load=loads(),
-    blocks=st.sampled_from([12, 40]),
-    order=st.sampled_from(LOAD_ORDERS),
-    token_s=st.sampled_from([0.0, 0.0017]),
-)
-@settings(max_examples=8, deadline=None)
-def test_compiled_and_stepped_take_in_the_same(
-    policy: SchedulingPolicy, load: Load, blocks: int, order: LoadOrder, token_s: float
-) -> None:
-    costs = UnevenCosts(
-        blocks=blocks, load=0.1, intake_s_per_request=0.0107, intake_s_per_prompt_token=token_s
-    )
-    places = Everywhere(("m0", (0,)), ("m0", (1,)), ("m1", (2,)))
-    assert_same_groups(
-        lambda fast: serve(
-            workload(*load, services=2),
-            policy,
-            places,
-            costs=costs,
-            fast_forward=fast,
-            gpus=3,
-            dispatch=ByLoad(order),
-            predictor=Guess(),
-        )
-    )
 
 
 @given(

@@ -35,7 +35,7 @@ FILES = {path.stem: path for path in policy_files()}
 
 @pytest.mark.parametrize("name", [*RULES, *FILES])
 @given(load=loads(24, 60), blocks=st.sampled_from([12, 17, 30, 200]))
-@settings(max_examples=5, deadline=None)
+@settings(max_examples=3, deadline=None)
 def test_a_run_adds_up_in_the_open_and_with_fast_forward(
     name: str, load: Load, blocks: int
 ) -> None:

@@ -1,5 +1,8 @@
 """The cache of prefixes, and vLLM's own: the same batches, one by one."""
 
+import json
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,18 +15,24 @@ from baselines.fcfs import Fcfs
 from baselines.round_robin import RoundRobin
 from harness.engines.recorder import Recorder
 from harness.engines.simulator.loop import Simulator
+from harness.interface.apps import OUTSIDE
 from harness.interface.decisions import Displaced, PriorityOrder
 from harness.interface.policies import SchedulingPolicy, System
 from harness.policy_checks import assert_same
 from harness.tests.support.batches import watched
+from harness.tests.support.cases import CASES
 from harness.tests.support.prefixes import alike
-from harness.tests.support.serving import SERVICE, Everywhere, LinearCosts, cluster, rule
+from harness.tests.support.recorded_requests import trace
+from harness.tests.support.serving import Everywhere, LinearCosts, cluster, rule
 from harness.tools.benchmarks.moving_policies import DraftFcfs, Ordered
+from harness.workloads.workload import Workload
 
 pytest.importorskip("vllm", reason="vLLM is not installed: make setup-vllm")
 pytestmark = pytest.mark.vllm
 
 from harness.engines.vllm.dry import VllmDry  # noqa: E402
+
+MODEL = str(CASES / "models" / "qwen3-30b-a3b.json")
 
 
 def _policies(max_num_seqs: int, tokens: int) -> dict[str, SchedulingPolicy]:
@@ -43,6 +52,29 @@ def _policies(max_num_seqs: int, tokens: int) -> dict[str, SchedulingPolicy]:
     }
 
 
+def _same_batches(load: Workload, policy: Callable[[], SchedulingPolicy], **costs: int) -> int:
+    """Assert that the simulator's are vLLM's; tokens of prompts and answers that were cached."""
+    about: dict[str, Any] = {
+        "cluster": cluster(1),
+        "costs": LinearCosts(**costs, load=0.0),
+        "max_num_seqs": 12,
+        "max_num_batched_tokens": 2048,
+        "prefix_caching": True,
+    }
+    (service,) = {str(each.id) for each in load.services} - {str(OUTSIDE)}
+    steps, frames = [], []
+    for engine in (Simulator(**about, fast_forward=False), VllmDry(**about)):
+        seen, recorder = watched(policy()), Recorder()
+        engine.run(load, System("test", seen, RoundRobin(), Everywhere((service, (0,)))), recorder)
+        steps.append(seen.steps)
+        frames.append(recorder.requests)
+    assert_same(*steps)
+    pd.testing.assert_frame_equal(frames[0], frames[1], rtol=1e-9)
+    assert frames[0]["finished_s"].notna().all()
+    fresh = int(load.prompt_tokens.sum() + load.output_tokens.sum()) - len(load)
+    return fresh - sum(sum(tokens.values()) for _, tokens in steps[0])
+
+
 @pytest.mark.parametrize("name", list(_policies(2, 2)))
 @given(seed=st.integers(0, 10**6))
 @settings(max_examples=4, deadline=None)
@@ -53,20 +85,30 @@ def test_simulator_and_vllm_find_the_same_cached(name: str, seed: int) -> None:
     block = int(rng.choice([1, 4, 16]))
     blocks = int(-(-150 // block) * rng.choice([1.1, 2.0, 10.0]))
     tokens = int(rng.choice([20, 64, 400]))
-    about: dict[str, Any] = {
-        "cluster": cluster(1),
-        "costs": LinearCosts(blocks=blocks, block=block, load=0.0),
-        "max_num_seqs": 12,
-        "max_num_batched_tokens": 400,
-        "prefix_caching": True,
-    }
-    steps, frames = [], []
-    for engine in (Simulator(**about, fast_forward=False), VllmDry(**about)):
-        seen, recorder = watched(_policies(12, tokens)[name]), Recorder()
-        system = System("test", seen, RoundRobin(), Everywhere((SERVICE, (0,))))
-        engine.run(load, system, recorder)
-        steps.append(seen.steps)
-        frames.append(recorder.requests)
-    assert_same(*steps)
-    pd.testing.assert_frame_equal(frames[0], frames[1], rtol=1e-9)
-    assert frames[0]["finished_s"].notna().all()
+    _same_batches(load, lambda: _policies(12, tokens)[name], blocks=blocks, block=block)
+
+
+def _sessions(folder: Path) -> Path:
+    """Ten sessions of four turns, each some seconds after the answer before it."""
+    rng, rows = np.random.default_rng(1), []
+    for number in range(40):
+        turn, session = divmod(number, 10)
+        when = {"delay": int(rng.integers(0, 900))} if turn else {"timestamp": 70 * session}
+        lengths = {"input_length": int(rng.integers(5, 90)), "output_length": 20 + session}
+        rows.append(json.dumps({"session_id": f"s{session}", **when, **lengths}))
+    path = folder / "sessions.jsonl"
+    path.write_text("\n".join(rows), encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize(
+    ("is_hashed", "blocks"), [(True, 20_000), (True, 1_500), (False, 2_000), (False, 60)]
+)
+def test_a_trace_of_conversations_hits_alike(is_hashed: bool, blocks: int, tmp_path: Path) -> None:
+    """Room for all that was served, or for little more than the longest prompt of the trace."""
+    recorded = (
+        trace(CASES / "traces" / "mooncake_multiturn.jsonl", model=MODEL, requests=16)
+        if is_hashed
+        else trace(_sessions(tmp_path), model=MODEL)
+    )
+    assert _same_batches(recorded.build(0), lambda: _policies(12, 2048)["fcfs"], blocks=blocks) > 0

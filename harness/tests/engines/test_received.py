@@ -5,8 +5,6 @@ from typing import ClassVar
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from baselines.fcfs import Fcfs
 from harness.costs.iteration import work_seconds
@@ -18,12 +16,8 @@ from harness.interface.decisions import (
 )
 from harness.interface.entities import ServiceId, Work
 from harness.interface.events import Event
-from harness.interface.load_order import LoadOrder
-from harness.interface.policies import Capability, SchedulingPolicy
+from harness.interface.policies import Capability
 from harness.interface.views import ClusterView
-from harness.tests.support.dispatches import LOAD_ORDERS, ByLoad, assert_same_groups
-from harness.tests.support.loads import Load, assert_same_times, loads, waits_s
-from harness.tests.support.policies import RULES, Restless, SteadyFcfs
 from harness.tests.support.serving import (
     SERVICE,
     Everywhere,
@@ -147,55 +141,3 @@ def test_a_request_that_is_preempted_is_not_taken_in_again() -> None:
     alone_s = [work_seconds(table, Work(*map(int, row))) for row in rows[names].to_numpy()]
     beyond_s = rows["duration_s"].sum() - sum(alone_s)
     assert beyond_s == pytest.approx(len(load) * costs.received_s(SERVICE, 1).first_s, rel=1e-9)
-
-
-STATIC = StaticBatching(max_num_seqs=3, max_wait_s=0.05, refills=True, pads_prompts=False)
-POLICIES: list[SchedulingPolicy] = [
-    *(Fcfs(rule=batch_rule) for batch_rule in (*RULES, STATIC)),
-    SteadyFcfs(rotates=False),
-]
-
-
-@pytest.mark.parametrize("policy", POLICIES)
-@given(
-    load=loads(),
-    blocks=st.sampled_from([30, 200]),
-    order=st.sampled_from(LOAD_ORDERS),
-    received_s=st.sampled_from([0.0031, 0.0507]),
-)
-@settings(max_examples=6, deadline=None)
-def test_compiled_and_stepped_take_in_the_same(
-    policy: SchedulingPolicy, load: Load, blocks: int, order: LoadOrder, received_s: float
-) -> None:
-    """Two services, one with two groups; some requests come when an iteration ends."""
-    places = Everywhere(("m0", (0,)), ("m0", (1,)), ("m1", (2,)))
-    costs = UnevenCosts(blocks=blocks, load=0.1, received_s_per_request=received_s)
-    assert_same_groups(
-        lambda fast: serve(
-            workload(*load, services=2),
-            policy,
-            places,
-            costs=costs,
-            fast_forward=fast,
-            gpus=3,
-            dispatch=ByLoad(order),
-        )
-    )
-
-
-@given(load=loads(), blocks=st.sampled_from([12, 40]), seed=st.integers(0, 999), waits=waits_s(5))
-@settings(max_examples=10, deadline=None)
-def test_requests_that_move_are_taken_in_the_same(
-    load: Load, blocks: int, seed: int, waits: list[float]
-) -> None:
-    """Three services on four GPUs, redeployed at random times while requests keep arriving."""
-    assert_same_times(
-        lambda fast: serve(
-            workload(*load, services=3),
-            Fcfs(rule=rule(chunked_prefill=True, max_num_seqs=3)),
-            Restless(seed, waits, 4),
-            costs=UnevenCosts(blocks=blocks, load=0.37, received_s_per_request=0.0031),
-            fast_forward=fast,
-            gpus=4,
-        )
-    )

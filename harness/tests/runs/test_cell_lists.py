@@ -118,9 +118,10 @@ def test_what_was_tried_by_hand_is_none_of_them(tmp_path: Path) -> None:
     scenarios.mkdir(parents=True)
     (scenarios / "toy.yaml").write_text(SCENARIO)
     results = tmp_path / "results"
-    words = (f"hydra.searchpath=[file://{tmp_path}/conf]", "+scenario=toy", f"results={results}")
-    for more, seen in (("seed=7", []), ("workers=1", [0, 1]), ("workload.requests=3", [0, 1])):
-        with composed(*words, more, "tracking=none") as config:
+    words = [f"hydra.searchpath=[file://{tmp_path}/conf]", "+scenario=toy", "workers=1"]
+    words += [f"results={results}"]
+    for more, seen in (("seed=7", []), ("tracking=none", [0, 1]), ("workload.requests=3", [0, 1])):
+        with composed(*words, "tracking=none", more) as config:
             assert run.run(config) == 0
         rows = read_cells(results / "toy", "paper").reference
         assert (sorted(rows["seed"]) if seen else [*rows.index]) == seen

@@ -12,7 +12,7 @@ from harness.engines.simulator.loop import Simulator
 from harness.runs import composed_cells
 from harness.runs.failures import FOLDER, Failure, attempt
 from harness.runs.record import read_summaries
-from harness.tests.support.command import command, runs_below
+from harness.tests.support.command import runs_below
 from harness.tests.support.configured import composed, first_cell_of
 from harness.tests.support.failing import Failing
 
@@ -134,15 +134,3 @@ def test_of_a_large_matrix_what_cannot_be_built_has_failed(
     assert (len(runs_below(tmp_path)), len(failed_below(tmp_path))) == (3, 1)
     last = capsys.readouterr().err.splitlines()[-1]
     assert last.endswith("policy=srtf, predictor=none")
-
-
-@pytest.mark.slow
-def test_a_failing_job_stops_no_other(tmp_path: Path) -> None:
-    folder = tmp_path / "elsewhere"
-    folder.mkdir()
-    words = (*EARLY, "policy.rule.max_num_batched_tokens=10,4096")
-    results = tmp_path / "results"
-    done = command("-m", *SERVED, *words, f"results={results}", folder=folder)
-    assert (done.returncode, "Traceback" in done.stderr) == (1, False)
-    assert len(runs_below(results)) == 1
-    assert "failed: 1 of 1 cells" in done.stderr

@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from harness import run
 from harness.runs.cells import Cell, Run
 from harness.runs.cluster import PER_WORKER, LocalPool
 from harness.runs.failures import Failure
-from harness.tests.support.command import COMMAND, SMALL, command, runs_below
-from harness.tests.support.configured import cells_of
+from harness.tests.support.command import COMMAND, SMALL, runs_below
+from harness.tests.support.configured import cells_of, composed
 from harness.tests.support.failing import Deadly, Failing
 from harness.tests.support.processes import below, eventually, named, started
 
@@ -100,9 +101,9 @@ def test_a_command_that_is_killed_in_mid_sweep_keeps_finished_cells(tmp_path: Pa
     results, errors = tmp_path / "results", tmp_path / "errors"
 
     def sweep(count: int) -> tuple[str, ...]:
-        return (*SMALL, f"+matrix.seed={[*range(count)]}", "workers=2", f"results={results}")
+        return (*SMALL, f"+matrix.seed={[*range(count)]}", f"results={results}")
 
-    words = [sys.executable, str(COMMAND), *sweep(1000), "tracking=none"]
+    words = [sys.executable, str(COMMAND), *sweep(1000), "workers=2", "tracking=none"]
     with (
         errors.open("wb") as said,
         started(words, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=said) as process,
@@ -117,6 +118,7 @@ def test_a_command_that_is_killed_in_mid_sweep_keeps_finished_cells(tmp_path: Pa
     assert 0 < len(kept) < 1000
     assert "Traceback" not in errors.read_text()
     begun = len(kept) + 2 * PER_WORKER
-    done = command(*sweep(begun), folder=tmp_path)
-    assert (done.returncode, len(runs_below(results))) == (0, begun)
+    with composed(*sweep(begun), "workers=1", "tracking=none") as config:
+        assert run.run(config) == 0
+    assert len(runs_below(results)) == begun
     assert kept.items() <= runs_below(results).items()

@@ -198,11 +198,12 @@ def test_a_policy_from_elsewhere_is_known_by_its_files(tmp_path: Path) -> None:
     assert asked()[0] != first[0]
 
 
-NAMES = """
+POLICIES = ("fcfs_continuous", "ssjf")
+WORDS = ("workload.requests=5", "system=fixed", "predictor=oracle")
+NAMES = f"""
 from harness.tests.support.configured import first_cell_of
-for policy in ("fcfs_continuous", "ssjf"):
-    words = ["workload.requests=5", "system=fixed", "predictor=oracle", f"policy={policy}"]
-    print(first_cell_of(*words).folder.name)
+for policy in {POLICIES}:
+    print(first_cell_of(*{WORDS}, f"policy={{policy}}").folder.name)
 """
 
 
@@ -234,7 +235,7 @@ def append(path: Path, text: str = "\n") -> None:
 @pytest.mark.slow
 def test_a_run_is_named_by_the_source_files_that_its_cell_imports(checkout: Path) -> None:
     """Of two cells with policies of their own; the place of a checkout does not matter."""
-    fcfs, ssjf = python(ROOT, NAMES).split()
+    fcfs, ssjf = (first_cell_of(*WORDS, f"policy={it}").folder.name for it in POLICIES)
     for added in (
         "systems/x.py",
         "systems/ssjf/claims.py",

@@ -105,8 +105,12 @@ def started(words: Sequence[str], **about: Any) -> Iterator["subprocess.Popen[An
 
 
 def mark_suite() -> str:
-    """Have all processes that are started from now on bear a new mark; returns it."""
+    """Have all processes that are started from now on bear a new mark; returns it.
+
+    They keep what they compile: else each compiles the whole program, for longer than it runs.
+    """
     mark = uuid4().hex
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     os.environ[SUITE] = f"{os.environ.get(SUITE, '')} {mark}"
     os.environ["SPT_NOENV"] = "1"  # Ray's and vLLM's set their titles, but not over the environment
     return mark

@@ -15,7 +15,7 @@ from baselines.srtf import Srtf
 from harness.costs.iteration import IterationTable
 from harness.engines.recorder import Recorder
 from harness.engines.simulator.loop import Simulator
-from harness.interface.entities import Service, ServiceId
+from harness.interface.entities import RequestId, Service, ServiceId
 from harness.interface.events import Arrived, Event
 from harness.interface.policies import SchedulingPolicy, System
 from harness.policy_checks import IterationStep, assert_same
@@ -29,8 +29,6 @@ from systems.ssjf.policy import Ssjf
 
 pytest.importorskip("vllm", reason="vLLM is not installed: make setup-vllm")
 pytestmark = [pytest.mark.vllm, pytest.mark.slow]
-
-import ray  # noqa: E402
 
 from harness.engines.vllm.engine import Vllm  # noqa: E402
 from harness.engines.vllm.ray import GroupLost, RayGroup  # noqa: E402
@@ -249,38 +247,23 @@ def _fcfs() -> SchedulingPolicy:
     return Fcfs(rule=CHUNKS)
 
 
-def test_requests_of_a_killed_process_are_lost(
-    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("on_loss", ["fail", "lost"])
+def test_a_lost_process_ends_the_run_or_is_gone_on_without(
+    on_loss: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """`test_redeploy` has a process that is started again."""
-    step = RayGroup.step
-    killed: list[RayGroup] = []
-
-    def fatal(self: RayGroup) -> None:
-        step(self)
-        if self.latest.iterations and not killed:
-            killed.append(self)
-            ray.kill(self.actor)
-
-    monkeypatch.setattr(RayGroup, "step", fatal)
-    work = load(30, timed=False)
-    frame = serve(engine(ray=True, on_loss="lost"), work, _fcfs()).requests
-    done = frame["finished_s"].notna()
-    assert not done.all()
-    assert (frame["output_tokens"][done] == work.output_tokens[done]).all()
-    lost = (~done).sum()
-    said = capfd.readouterr().err
-    assert "the process of m@0 died: " in said
-    assert f"; {lost} of its requests are unanswered" in said
-    assert not ray.is_initialized()
-
-
-def test_a_lost_process_ends_the_run_with_a_sentence_where_it_is_to() -> None:
-    run = Mock()
-    run.options.on_loss = "fail"
-    died = RayGroup(Mock(), Mock(), Mock())
-    with pytest.raises(ValueError, match=r"^m@0 died; 0 of its requests are unanswered$"):
-        VllmRun._lost(run, died, GroupLost("m@0 died"))
+    """`test_moved_service` has a process that is killed, and started again."""
+    run, died = Mock(), RayGroup(Mock(), Mock(), Mock())
+    run.options.on_loss = on_loss
+    died.unanswered = {RequestId(7): Mock(facts=Mock(id=7))}
+    said, error = "m@0 died; 1 of its requests are unanswered", GroupLost("m@0 died")
+    if on_loss == "fail":
+        with pytest.raises(ValueError, match=f"^{said}$"):
+            VllmRun._lost(run, died, error)
+        return
+    VllmRun._lost(run, died, error)
+    run.lifecycle.give_up.assert_called_once_with([7])
+    assert capsys.readouterr().err == f"{said}\n"
+    assert not died.unanswered
 
 
 def test_unknown_words_are_refused() -> None:

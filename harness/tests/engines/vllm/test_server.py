@@ -91,16 +91,17 @@ def _environment(policy: Path) -> dict[str, str]:
     return kept | settings
 
 
-@pytest.fixture(scope="module")
-def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+@pytest.fixture
+def finished(tmp_path: Path) -> Path:
     """A file with the number of words of every answer, as the engine finishes them."""
-    return tmp_path_factory.mktemp("finished") / "words"
+    return tmp_path / "words"
 
 
-@pytest.fixture(scope="module")
-def port(tmp_path_factory: pytest.TempPathFactory, finished: Path) -> Iterator[int]:
+@pytest.fixture
+def port(tmp_path: Path, finished: Path) -> Iterator[int]:
     """A server on this port."""
-    folder = tmp_path_factory.mktemp("server")
+    folder = tmp_path / "server"
+    folder.mkdir()
     policy = folder / "policy.yaml"
     policy.write_text(POLICY.format(path=finished))
     port, log = _free_port(), folder / "log"
@@ -154,7 +155,7 @@ def _served(port: int, state: str) -> float:
     return float(found[1])
 
 
-def test_answers_come_in_the_order_of_the_policy(port: int, finished: Path) -> None:
+def answers_come_in_the_order_of_the_policy(port: int, finished: Path) -> None:
     """While one long answer is written three more are asked for; their deadlines decide."""
     have_waited = False
     while not have_waited:  # on a machine where all could wait before the first was answered
@@ -199,7 +200,7 @@ BAD_HEADERS: tuple[dict[str, str], ...] = (
 )
 
 
-def test_bad_requests_do_not_end_the_server(port: int) -> None:
+def bad_requests_do_not_end_the_server(port: int) -> None:
     """Whatever the answer to them, the next good request is answered."""
     for body in BAD_BODIES:
         status, _ = _answer(port, "POST", "/v1/completions", body, JSON)
@@ -215,7 +216,7 @@ def test_bad_requests_do_not_end_the_server(port: int) -> None:
         assert _complete(port, 3)[0] == 200, headers
 
 
-def test_a_client_that_goes_away_leaves_nothing_behind(port: int) -> None:
+def a_client_that_goes_away_leaves_nothing_behind(port: int) -> None:
     """Its answer is given up, and the one slot is free again."""
     body = {"model": "tiny", "prompt": "w1", "max_tokens": 900, "ignore_eos": True, "stream": True}
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=HANGS_S)
@@ -223,3 +224,10 @@ def test_a_client_that_goes_away_leaves_nothing_behind(port: int) -> None:
     connection.getresponse().read(20)
     connection.close()
     assert _complete(port, 3)[0] == 200
+
+
+def test_a_server_orders_answers_and_outlives_its_clients(port: int, finished: Path) -> None:
+    """In one test: a server takes long to start, and each process of a session starts its own."""
+    answers_come_in_the_order_of_the_policy(port, finished)
+    bad_requests_do_not_end_the_server(port)
+    a_client_that_goes_away_leaves_nothing_behind(port)
