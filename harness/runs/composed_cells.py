@@ -33,11 +33,11 @@ def _chosen(places: Iterator[Place], where: Mapping[str, object]) -> list[Place]
         if not there:
             known = {name: None for place in kept for name in place.setting}
             raise ValueError(unknown_name("axis of these cells", axis, known))
-        wanted = [*it] if isinstance(it, Sequence) and not isinstance(it, str) else [it]
+        # A value may be a list itself.
+        wanted = [it, *it] if isinstance(it, Sequence) and not isinstance(it, str) else [it]
         kept = [place for place in kept if axis in place.setting and place.setting[axis] in wanted]
         if not kept:
-            said = ", ".join(map(str, wanted))
-            raise ValueError(f"no cell has {axis}={said}; there are {', '.join(there)}")
+            raise ValueError(f"no cell has {axis}={it}; there are {', '.join(there)}")
     return kept
 
 
