@@ -4,7 +4,7 @@
     done = run(config)
     done.requests.head()
     figures(done, ["jct_s_mean", "gpu_idle_s"])
-    sweep("routing", where={"seed": 0, "system": ["samullm", "max_heuristic"]})
+    sweep("routing", where={"seed": [0, 1], "workload.answers": "own"})
 
 Words are those of `harness/run.py`; `harness.config.hydra_words.word` makes one of any value. Not
 for several threads: Hydra keeps one configuration for a process.

@@ -160,9 +160,7 @@ def compare(asked: Question, say: Callable[[str], None] = lambda _: None) -> Com
     """
     asked.check()
     words = [*asked.words, *_taken(asked)]
-    cell = api.first_cell([*words, f"policy={asked.reference}"])
-    for name in asked.policies:
-        api.configuration(*words, f"policy={name}")
+    cell = _first_cell(asked, words)
     words += [f"engine.{limit}={number}" for limit, number in _limits(cell).items()]
     load = _load(cell)
     lines = basis_lines(asked, cell, load)
@@ -195,6 +193,13 @@ def compare(asked: Question, say: Callable[[str], None] = lambda _: None) -> Com
         left_out=failed,
         about=basis(plain[plain[RATE].astype(float) == 1].drop(columns=[NOTES])),
     )
+
+
+def _first_cell(asked: Question, words: Sequence[str]) -> Cell:
+    """The reference's, when all policies are there. Raises ValueError for one that is not."""
+    for name in asked.policies:
+        api.configuration(*words, f"policy={name}")
+    return api.first_cell([*words, f"policy={asked.reference}"])
 
 
 def _ran(words: Sequence[str], reference: str) -> tuple[pd.DataFrame, dict[str, str]]:

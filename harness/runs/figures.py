@@ -36,8 +36,7 @@ LESS, MORE = "less", "more"
 """Which of two values of a figure is the better one."""
 CLASSES = ("service", "tenant", "kind")
 """Columns of requests by which figures are told apart."""
-MOST_NAMES = 100
-"""Names in such a column; more would make a summary longer than the table it sums up."""
+MOST_NAMES = 100  # in such a column; more would make a summary longer than the table it sums up
 DRAW = "config.hardware.cost_draw"
 """Column of `read_summaries`: which draw of its costs a run has, 0 for those of its profile."""
 NESTED = ("by.", "decisions.", "counts.")
@@ -45,7 +44,7 @@ NESTED = ("by.", "decisions.", "counts.")
 
 
 class FigureError(ValueError):
-    """A figure's function has failed; the run that it was asked of is as it was."""
+    """A figure's function has failed."""
 
 
 class View:
@@ -119,8 +118,7 @@ class Figure:
 
 FIGURES: dict[str, Figure] = {}
 """Every figure of a run's summary by name, but those of its classes, decisions and counts."""
-COUNTED = ("requests", "tokens", "bytes", "iterations", "gaps")
-"""Units of whole numbers."""
+COUNTED = ("requests", "tokens", "bytes", "iterations", "gaps")  # units of whole numbers
 
 
 def figure(
@@ -208,12 +206,10 @@ def check_shown(shows: Sequence[str], *, drawn: bool) -> None:
 
 
 def figures_of(run: Run, names: Sequence[str] | None = None) -> dict[str, float]:
-    """Figures of a run, all of them or those named.
-
-    Raises ValueError for an unknown name, FigureError where a function fails.
-    """
-    if unknown := [name for name in names or () if name not in FIGURES]:
-        raise ValueError(unknown_name("figure of a run", unknown[0], FIGURES))
+    """All figures of a run, or those named. ValueError for an unknown name, and FigureError."""
+    for name in names or ():
+        if name not in FIGURES:
+            raise ValueError(unknown_name("figure of a run", name, FIGURES))
     view = View(run)
     return {name: _value(FIGURES[name], view) for name in names or FIGURES}
 
@@ -230,10 +226,7 @@ def _value(one: Figure, view: View) -> float:
 
 
 def summary_of(run: Run) -> dict[str, Any]:
-    """Every figure of a run; `by` class, in blocks of a trace, and what was decided and counted.
-
-    Raises FigureError where one fails.
-    """
+    """Every figure of a run, by class and in blocks too, and what was counted. FigureError."""
     view = View(run)
     found: dict[str, Any] = {name: _value(one, view) for name, one in FIGURES.items()}
     if run.facts["is_replay"]:

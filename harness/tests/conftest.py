@@ -1,5 +1,6 @@
 """The order of the tests, and their last words: what was skipped, and which processes are left."""
 
+import gc
 import os
 from collections import Counter
 from collections.abc import Generator, Iterator
@@ -58,6 +59,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         ordered += quick[:room]
         del quick[:room]
     items[:] = [*ordered, *quick]
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """An engine of vLLM that is collected while another one runs takes its process groups along."""
+    if _is(item, "vllm"):
+        gc.collect()
 
 
 def _is(item: pytest.Item, mark: str) -> bool:

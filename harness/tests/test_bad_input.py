@@ -3,7 +3,6 @@
 Words are drawn, the same in every run; `test_refused.py` has the sentences.
 """
 
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -84,10 +83,7 @@ WRONG_TYPES = {
 
 
 @pytest.mark.parametrize("word", ["hardware=5", "policy=null"])
-def test_a_choice_of_a_file_that_is_no_name_is_a_sentence(
-    word: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(sys, "argv", ["run.py", *BASE[1:], word])
+def test_a_choice_of_a_file_that_is_no_name_is_a_sentence(word: str) -> None:
     group = word.partition("=")[0]
     said = f"{word} is no name of a file, as in scenarios/{group}/NAME.yaml"
     assert refused(*BASE[1:], word) == said

@@ -51,4 +51,4 @@ def refused(*words: str) -> str:
     """What the command would say."""
     with pytest.raises(BAD_INPUT) as raised, composed(*words) as composer:
         run.run(composer)
-    return sentence(raised.value)
+    return sentence(raised.value, words)
