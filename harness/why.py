@@ -5,6 +5,7 @@ preemption to running again), prefill and decode (iterations that computed its p
 token), and paused (it held KV but was in no iteration, or was in none because others prefilled).
 """
 
+import json
 from pathlib import Path
 
 import pandas as pd
@@ -50,9 +51,12 @@ def explain(folder: Path, request: int) -> pd.DataFrame:
 
 
 def explained(folder: Path, request: int, console: Console) -> None:
-    """Print the parts. Raises ValueError as `explain` does."""
-    frame = explain(folder, request).rename_axis("part")
+    """Print the parts, and whether they are measured. Raises ValueError as `explain` does."""
+    frame = explain(folder, request).rename_axis("part").rename(lambda it: it.removesuffix("_s"))
     title = f"request {request}: {frame['seconds'].sum():,.3f} s to completion"
-    print_table(
-        frame.rename(lambda part: part.removesuffix("_s")).map("{:,.3f}".format), console, title
-    )
+    print_table(frame.map("{:,.3f}".format), console, title)
+    origin = folder / "provenance.json"
+    if origin.is_file():
+        found = json.loads(origin.read_bytes())
+        profile = (found.get("costs") or {}).get("profile")
+        console.print(f"seconds: {found['engine']}" + (f", profile {profile}" if profile else ""))
