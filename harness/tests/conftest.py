@@ -13,6 +13,7 @@ import pytest
 from harness.tests.support.processes import end_left, mark_suite
 
 MARK, LEFT = pytest.StashKey[str](), pytest.StashKey[list[str]]()
+FILE = pytest.StashKey[Path]()
 ENGINE = "vLLM is not installed"
 
 
@@ -63,8 +64,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """An engine of vLLM that is collected while another one runs takes its process groups along."""
-    if _is(item, "vllm"):
+    """Before a file's first test of vLLM collect the engines that others have left.
+
+    One that is collected while another runs takes its process groups along. vLLM freezes what is
+    there when an engine starts, so that nothing of it would be collected.
+    """
+    if _is(item, "vllm") and item.config.stash.get(FILE, None) != item.path:
+        item.config.stash[FILE] = item.path
+        gc.unfreeze()
         gc.collect()
 
 
