@@ -1,7 +1,7 @@
 """The order of the tests, and their last words: what was skipped, and which processes are left."""
 
-import gc
 import os
+import sys
 from collections import Counter
 from collections.abc import Generator, Iterator
 from contextlib import ExitStack
@@ -64,15 +64,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Before a file's first test of vLLM collect the engines that others have left.
+    """Stop engines that tests of another file have kept: the process groups are all engines'.
 
-    One that is collected while another runs takes its process groups along. vLLM freezes what is
-    there when an engine starts, so that nothing of it would be collected.
+    They end with any engine of vLLM that is shut down as a whole.
     """
-    if _is(item, "vllm") and item.config.stash.get(FILE, None) != item.path:
-        item.config.stash[FILE] = item.path
-        gc.unfreeze()
-        gc.collect()
+    support = sys.modules.get("harness.tests.support.real_engine")
+    if support is not None and item.config.stash.get(FILE, None) != item.path:
+        support.stop_kept()
+    item.config.stash[FILE] = item.path
 
 
 def _is(item: pytest.Item, mark: str) -> bool:

@@ -38,8 +38,14 @@ def engine(**changes: Any) -> Vllm:
 
 
 def kept_engine(**changes: Any) -> Vllm:
-    """As `engine`, on what tests of this process have loaded before, which stays loaded."""
+    """As `engine`, on what tests of this file have loaded before, which stays loaded."""
     return engine(keep_loaded=True, loaded=_KEPT, **changes)
+
+
+def stop_kept() -> None:
+    """Stop what `kept_engine` has loaded."""
+    while _KEPT:
+        _KEPT.popitem()[1].stop()
 
 
 def write_weights(folder: Path, *, layers: int = 2, kv_heads: int = 2, seed: int = 0) -> None:
