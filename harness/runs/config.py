@@ -30,8 +30,8 @@ VARIANTS = ("paper", "code")
 MODES = ("wandb", "none")
 """Where runs are mirrored."""
 TAKEN = (
-    *("bench", "claims", "figures", "fidelity", "fidelity_runs", "fidelity_vllm", "local"),
-    *("league", "measured", "pages", "predictors", "starting", "verify", "wandb"),
+    *("bench", "claims", "conditions", "figures", "fidelity", "fidelity_runs", "fidelity_vllm"),
+    *("league", "local", "measured", "pages", "predictors", "starting", "verify", "wandb"),
 )
 """Folders below results/ that hold no runs."""
 OWN = (*TOPS, "scenarios", "plots", "requirements", ".git", ".venv")

@@ -81,8 +81,11 @@ ROOMS: dict[str, set[str]] = {
 
 OF_A_PAPER = re.compile(r"systems\.\w+\.(claims|effects|facts|measures)$")
 COMMANDS = re.compile(
-    r"harness\.(run|compare|league|policy_checks|rank|results|reproduce|why|__main__)$"
+    r"harness\.(run|compare|league|policy_checks|rank|results|reproduce|where|why|__main__)$"
 )
+
+CLAIMS = re.compile(r"harness\.(claims|conditions)(\.|$)")
+"""What comes out of claims, at a paper's own setting and in others."""
 
 TOP = {"harness.api", "harness.commands", "harness.report", TOOLS}
 """Rooms that may import anything: why to believe a result, and what a person sees of it."""
@@ -104,6 +107,8 @@ def room_of(module: str) -> str | None:
         return "systems.*.claims"
     if COMMANDS.match(module):
         return "harness.commands"
+    if CLAIMS.match(module):
+        return "harness.claims"
     return max((room for room in ROOMS.keys() | TOP if is_in(module, room)), key=len, default=None)
 
 

@@ -165,6 +165,10 @@ class _QueueCosts:
         return 16
 
 
+TICK_COSTS = _QueueCosts(share=False)
+"""An iteration takes a tick, whatever it computes."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Queue:
     """M/G/k with a mean service time of one second; `load` is rho, per slot."""

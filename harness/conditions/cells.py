@@ -1,0 +1,140 @@
+"""Cells of a space: a setting with all runs that its claims read, served here and not kept."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from harness.claims.effects import SEED, Cells
+from harness.conditions.space import (
+    BURSTINESS,
+    KV_SHARE,
+    LOAD,
+    PlainConfig,
+    Point,
+    Space,
+    applied,
+    prepared,
+)
+from harness.runs.building import cell_of, costs_of
+from harness.runs.cell_lists import column_of
+from harness.runs.cells import Run, compute
+from harness.runs.composed_cells import Matrix
+from harness.runs.composing import composed
+from harness.runs.config import RunConfig, configuration
+from harness.runs.figures import figures_of
+
+WAITING, PREEMPTED, KV_USE = "waiting_share", "preempted_share", "kv_use"
+STATE: Mapping[str, str] = {
+    WAITING: "share of the baseline's JCT spent waiting",
+    PREEMPTED: "share of the baseline's requests that are preempted",
+    KV_USE: "share of the KV that the baseline's requests hold",
+}
+"""What the baseline of a claim went through."""
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """One of the scenario's cells that a claim reads: its values on the axes, its configuration."""
+
+    axes: Mapping[str, Any]
+    plain: PlainConfig
+
+
+class Ground:
+    """Where a space is tried: the configurations that its settings start from."""
+
+    def __init__(self, space: Space, sides: Sequence[Side]) -> None:
+        self.space, self.sides = space, sides
+        of = [one for one in sides if space.baseline.items() <= one.axes.items()]
+        if not of:
+            raise ValueError(f"{space.name}: no cell of {space.scenario} is {dict(space.baseline)}")
+        self.baseline = of[0]
+        self._capacities: dict[str, float] = {}
+
+    @cached_property
+    def reference(self) -> list[Point]:
+        """The paper's own points: one for each value of a dimension that has several."""
+        one = {it.name: it.reference[0] for it in self.space.dimensions}
+        if self.space.rates:
+            capacity_per_s = self.capacity_per_s(one)
+            return [{**one, LOAD: rate / capacity_per_s} for rate in self.space.rates]
+        several = [it for it in self.space.dimensions if len(it.reference) > 1][:1]
+        return [{**one, it.name: value} for it in several for value in it.reference] or [one]
+
+    def capacity_per_s(self, setting: Point) -> float:
+        """Requests a second that the baseline serves of a backlog in this setting, of one seed."""
+        if not any(one.name == LOAD for one in self.space.dimensions):
+            return np.nan
+        own = {k: v for k, v in setting.items() if k not in (LOAD, BURSTINESS, "requests")}
+        key = repr(sorted(own.items()))
+        if key not in self._capacities:
+            plain = applied(self.baseline.plain, self.space, setting, rate_per_s=None)
+            rows = compute(cell_of(configuration(plain | {"seed": 1000}))).requests
+            span_s = rows["finished_s"].max() - rows["started_s"].min()
+            self._capacities[key] = float(rows["finished_s"].notna().sum() / span_s)
+        return self._capacities[key]
+
+    def configuration(self, side: Side, setting: Point, seed: int) -> RunConfig:
+        """Of one side in a setting. Raises ValueError for what cannot be."""
+        rate_per_s = setting.get(LOAD, np.nan) * self.capacity_per_s(setting)
+        plain = applied(side.plain, self.space, setting, rate_per_s=rate_per_s)
+        return configuration(plain | {"seed": seed})
+
+    def serve(self, setting: Point, seeds: Sequence[int]) -> "TriedRuns":
+        """The runs of a setting. Raises ValueError where the setting is impossible."""
+        rows, states = [], []
+        for seed in seeds:
+            for side in self.sides:
+                run = compute(cell_of(self.configuration(side, setting, seed)))
+                rows.append({**figures_of(run), **side.axes, SEED: seed, "folder": run})
+                if side is self.baseline:
+                    states.append(state_of(run))
+        means = pd.DataFrame(states).mean().to_dict()
+        return TriedRuns(pd.DataFrame(rows), {str(k): float(v) for k, v in means.items()})
+
+
+@dataclass(frozen=True, slots=True)
+class TriedRuns:
+    """The runs of a setting as claims read them, and what its baseline went through."""
+
+    cells: Cells
+    state: Mapping[str, float]
+
+
+def state_of(run: Run) -> dict[str, float]:
+    """What a run went through."""
+    rows = run.requests
+    jct_s = (rows["finished_s"] - rows["arrival_s"]).mean()
+    kv_use = figures_of(run, ["kv_utilization"])["kv_utilization"] if run.iterations else np.nan
+    return {
+        WAITING: float(rows["waiting_s"].mean() / jct_s),
+        PREEMPTED: float((rows["preemptions"] > 0).mean()),
+        KV_USE: kv_use,
+    }
+
+
+def ground_of(space: Space) -> Ground:
+    """The ground of a space. Raises ValueError for a scenario that has not what it asks for."""
+    words = (f"+scenario={space.scenario}", "tracking=none", *space.words)
+    sides: list[Side] = []
+    with composed(*words) as composer:
+        matrix = Matrix(composer, where={SEED: 0, **space.where})
+        for place in matrix.places:
+            config = None if place.varied else matrix.config_at(place)
+            if config is not None:
+                axes = {column_of(axis): value for axis, value in place.setting.items()}
+                sides.append(Side(axes, _prepared(config, space)))
+    return Ground(space, sides)
+
+
+def _prepared(config: RunConfig, space: Space) -> PlainConfig:
+    kv_bytes = 0
+    if any(one.name == KV_SHARE for one in space.dimensions):
+        first, *_ = cell_of(config).workload_factory.build(config.seed).services
+        degree = config.system["placement"].get("tensor_parallel", 1)
+        kv_bytes = costs_of(config).kv_bytes([first.id], degree)
+    return prepared(config.model_dump(), space, kv_bytes=kv_bytes)

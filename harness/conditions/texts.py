@@ -1,0 +1,108 @@
+"""Sentences of maps: under which condition a claim comes out, and how sure that is."""
+
+from collections.abc import Mapping, Sequence
+from math import isfinite
+
+from harness.conditions.boxes import Box, Checked
+from harness.conditions.cells import STATE
+from harness.conditions.changes import Change
+from harness.conditions.maps import Map
+from harness.conditions.outcomes import Outcome
+from harness.conditions.space import Point, Space
+
+SHORT: Mapping[str, str] = {
+    "load": "load",
+    "batch": "batches",
+    "kv_share": "KV share",
+    "tokens": "tokens of an iteration",
+    "spread": "spread of answers",
+    "prompts": "prompts",
+    "burstiness": "burstiness",
+    "error": "prediction error",
+    "requests": "requests",
+    "seconds": "seconds of iterations",
+    "waiting_share": "waiting share of the baseline's JCT",
+    "preempted_share": "share of preempted requests",
+    "kv_use": "use of the KV",
+}
+"""Dimensions and states in a sentence; others stand under their own names."""
+
+
+def name_of(dimension: str) -> str:
+    """A dimension in a sentence."""
+    return SHORT.get(dimension, dimension.replace("_", " "))
+
+
+def number(value: float) -> str:
+    """Two digits, whole where it is large."""
+    return f"{value:,.0f}" if abs(value) >= 10 else f"{value:.2g}"
+
+
+def box_text(box: Box) -> str:
+    """`load >= 1.2, prediction error <= 0.77`."""
+    said = []
+    for name, (low, high) in box.limits.items():
+        if isfinite(low) and isfinite(high):
+            said.append(f"{name_of(name)} {number(low)} to {number(high)}")
+        else:
+            sign, end = (">=", low) if isfinite(low) else ("<=", high)
+            said.append(f"{name_of(name)} {sign} {number(end)}")
+    return ", ".join(said)
+
+
+def condition(found: Map) -> str:
+    """Where a claim comes out, in one sentence."""
+    comes, tried = found.counts[Outcome.COMES_OUT], len(found.table)
+    if not comes:
+        share = f"{max(found.sizes.max(), 0.0):.0%}"
+        at = setting_text(found.space, {n: found.most[n] for n in found.names})
+        most = f"most: {share} of the claimed effect at {at}"
+        return f"Nowhere in the ranges tried: {tried} cells; {most}."
+    if not found.is_simple:
+        return f"No simple condition: it comes out in {comes / tried:.0%} of {tried}."
+    return (
+        f"Comes out when {_boxes_text(found.box)} ({tried} tried, {found.held.sum()} for checking)."
+    )
+
+
+def _boxes_text(boxes: Sequence[Checked]) -> str:
+    first, *others = boxes
+    said = (
+        f"{box_text(first.box)}; right in {first.density:.0%} [{100 * first.density_low:.0f}, "
+        f"{100 * first.density_high:.0f}] of such settings, covers {first.coverage:.0%} of those "
+        "where it does"
+    )
+    return said + "".join(f"; or {box_text(it.box)} (right in {it.density:.0%})" for it in others)
+
+
+def state_condition(found: Map) -> str:
+    """The same by what the baseline went through; empty where no box is told."""
+    boxes = found.state_box
+    if not boxes or not any(name in STATE for name in boxes[0].box.limits):
+        return ""
+    return f"It helps at all when {_boxes_text(boxes[:1])}."
+
+
+def against(found: Map, outcome: Outcome) -> str:
+    """`Reversed when ...`; empty where no box is told."""
+    boxes = found.boxes(outcome)
+    return f"{outcome.value.capitalize()} when {_boxes_text(boxes[:1])}." if boxes else ""
+
+
+def change_text(start: Point, change: Change | None, *, comes: bool) -> str:
+    """What brings a claim at the paper's point, or where it is lost first."""
+    if change is None:
+        return "None of one, two or three changes brings it." if not comes else ""
+    said = " and ".join(
+        f"{name_of(name)} {number(start[name])} -> {number(value)}"
+        for name, value in change.values.items()
+    )
+    if comes:
+        return f"Lost first by {said}."
+    count = {1: "One change brings", 2: "Two changes bring", 3: "Three changes bring"}
+    return f"{count[len(change.values)]} it: {said}."
+
+
+def setting_text(space: Space, setting: Point) -> str:
+    """`load 1.0, batches 4, ...`."""
+    return ", ".join(f"{name_of(it.name)} {number(setting[it.name])}" for it in space.dimensions)
