@@ -2,7 +2,7 @@
 .DEFAULT_GOAL := help
 # What is made shares one .venv.
 .NOTPARALLEL:
-.PHONY: help compare league rank setup setup-vllm setup-train setup-models train-predictor check test lint lock audit run reproduce-fig7 ssjf-real ecoserve-real hermes-real seallm-real league-real applications-real fidelity verify bench peer publish report smoke smoke-gpu gpu-pack newcomer calibrate fidelity-vllm clean
+.PHONY: help compare conditions where league rank setup setup-vllm setup-train setup-models train-predictor check test lint lock audit run reproduce-fig7 ssjf-real ecoserve-real hermes-real seallm-real league-real applications-real fidelity verify bench peer publish report smoke smoke-gpu gpu-pack newcomer calibrate fidelity-vllm clean
 
 PYTHON := $(shell for it in python3.11 python3; do $$it -c '' 2>&- && echo $$it && break; done)
 BIN := .venv/bin
@@ -118,6 +118,15 @@ league: setup  ## every scheduler of one engine on the same loads: about 15 minu
 rank: .venv/dev  ## where a policy of your own stands: make rank POLICY=path/to/mine.py LOADS=sharegpt
 	$(if $(POLICY),,$(error name a policy: make rank POLICY=path/to/mine.py))
 	$(BIN)/python -m harness rank -- "$$POLICY" $(LOADS)
+
+conditions: setup  ## in which settings a paper's claims come out: make conditions PAPER=ssjf CLAIM=fig4.jct-continuous; some 10 minutes a claim
+	$(if $(PAPER),,$(error name a paper: make conditions PAPER=ssjf))
+	$(BIN)/python -m harness conditions "$$PAPER" $(CLAIM)
+
+where: setup  ## in which settings one policy gains over another: make where A=ssjf_continuous B=vllm FIGURE=jct_s_mean GAIN=0.1 LOAD=sharegpt; also MODEL, GPU, WORDS
+	$(if $(and $(A),$(B)),,$(error name two policies: make where A=ssjf_continuous B=vllm))
+	$(BIN)/python -m harness where $(call option,figure,FIGURE) $(call option,gain,GAIN) $(call option,load,LOAD) \
+		$(call option,model,MODEL) $(call option,gpu,GPU) -- "$$A" "$$B" $(WORDS)
 
 run: setup  ## any scenario: make run SCENARIO=ensembling
 	$(if $(SCENARIO),,$(error name one: make run SCENARIO=...))

@@ -134,6 +134,42 @@ def reproduce(
     )
 
 
+@app.command(rich_help_panel=COMPARE)
+def where(
+    one: Annotated[str, typer.Argument(help="A policy of scenarios/policy, or a file as of rank.")],
+    other: Annotated[str, typer.Argument(help="What it is compared with.")],
+    more: Annotated[
+        list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="As of harness run.")
+    ] = None,
+    *,
+    figure: Annotated[str, typer.Option(help="Of a run.")] = "jct_s_mean",
+    gain: Annotated[float, typer.Option(help="Share of the other's that counts.")] = 0.1,
+    load: Annotated[str, typer.Option(help="Of scenarios/workload/lengths.")] = "sharegpt",
+    model: Annotated[str, typer.Option(help="config.json of a model, or its name.")] = "",
+    gpu: Annotated[str, typer.Option(help="A file of scenarios/hardware.")] = "h100_80g_8",
+    settings: Annotated[int, typer.Option(min=6, max=12, help="2 to the power of it.")] = 8,
+) -> None:
+    """In which settings one policy gains over another, and by how much."""
+    from harness.config.hydra_words import word
+    from harness.where import PoliciesAsked, make_where
+
+    words = [f"workload/lengths={load}", f"hardware={gpu}", *(more or [])]
+    words += [word("workload.model", model)] if model else []
+    make_where(PoliciesAsked(one, other, figure, gain, settings, words))
+
+
+@app.command(rich_help_panel=PAPERS)
+def conditions(
+    paper: Annotated[str, typer.Argument(help="A folder of systems/.")],
+    claims: Annotated[list[str] | None, typer.Argument(help="All of them for none.")] = None,
+    publish: Publish = False,
+) -> None:
+    """In which settings a paper's claims come out, and which change of its own is nearest."""
+    from harness.where import make_maps
+
+    make_maps(paper, claims or [], publish=publish)
+
+
 @app.command(rich_help_panel=PAPERS)
 def report() -> None:
     """Write the pages, README's parts and results/report.html from what is published."""

@@ -14,7 +14,8 @@ import inspect
 import os
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -121,8 +122,7 @@ def ranked(policy: Path, loads: Sequence[str], console: Console) -> int:
     lines = (f"{passed} checks of every policy passed, {len(failed)} failed", *failed, *left_out)
     for line in lines:
         console.print(line, highlight=False, markup=False)
-    search = word("hydra.searchpath", [f"file://{policy.parent.parent}"])
-    found, about = league(loads, policies=[policy.stem], more=(search,))
+    found, about = league(loads, policies=[policy.stem], more=(search_word(policy),))
     console.print(about, highlight=False)
     own = found[(found["policy"] == policy.stem) & found["rank"].notna()]
     for name, at in own.groupby("load", sort=False):
@@ -141,19 +141,33 @@ def _target(policy: Path) -> str:
     return str(node[TARGET])
 
 
-def rank(given: str, loads: Sequence[str]) -> int:
-    """Rank a policy of a file, FILE.py[:CLASS] or FILE.yaml; the exit status. Raises ValueError."""
+@contextmanager
+def offered(given: str) -> Iterator[Path]:
+    """The YAML file of a policy of FILE.py[:CLASS] or FILE.yaml, which may be served meanwhile.
+
+    `search_word` finds it. Raises ValueError where there is no such file, or no policy in it.
+    """
     place, _, name = given.partition(":")
     path = Path(place).expanduser().resolve()
     if not path.is_file():
         raise ValueError(f"{place} is no file")
-    check_loads(loads)
     is_code = path.suffix == ".py"
     home = path.parent if is_code else path.parent.parent.parent
     sys.path.insert(0, str(home))
     with tempfile.TemporaryDirectory() as folder:
         policy = written(path, name, Path(folder)) if is_code else path
-        package = _target(policy).split(".")[0]
         os.environ["PYTHONPATH"] = f"{home}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
-        os.environ[TRUSTED_PACKAGES] = package
+        os.environ[TRUSTED_PACKAGES] = _target(policy).split(".")[0]
+        yield policy
+
+
+def search_word(policy: Path) -> str:
+    """The word with which Hydra finds a policy's file."""
+    return word("hydra.searchpath", [f"file://{policy.parent.parent}"])
+
+
+def rank(given: str, loads: Sequence[str]) -> int:
+    """Rank a policy of a file, FILE.py[:CLASS] or FILE.yaml; the exit status. Raises ValueError."""
+    check_loads(loads)
+    with offered(given) as policy:
         return ranked(policy, loads or USUAL, Console(width=160))

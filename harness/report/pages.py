@@ -12,8 +12,9 @@ from typing import Any
 
 import pandas as pd
 
-from harness.claims.paper import REFERENCE
-from harness.claims.texts import NONE
+from harness.claims.paper import REFERENCE, Claim, load_paper
+from harness.claims.texts import NONE, printed
+from harness.conditions.texts import name_of
 from harness.config.paths import PROFILES, ROOT
 from harness.costs.engine_kinds import ENGINES, engine_kind
 from harness.costs.gpu_facts import gpu_facts
@@ -163,6 +164,34 @@ def matched_over_peer(figures: Mapping[str, float], pattern: str) -> dict[str, f
     return {match[1]: figures[name] / peer for match, name in found if match and peer}
 
 
+def conditions(results: Path) -> Frames:
+    """Of every paper whose claims have maps: its title, a row and a picture for each claim."""
+    papers = []
+    for path in sorted((results / "conditions").glob("*.json")):
+        paper, maps = load_paper(path.stem), read_json(path)
+        rows = [_condition_row(paper.claims[name], one) for name, one in maps.items()]
+        pictures = {
+            f"{path.stem}/{name.replace('.', '-')}": paper.claims[name].says for name in maps
+        }
+        papers.append({"title": paper.title, "rows": pd.DataFrame(rows), "pictures": pictures})
+    return {"papers": papers}
+
+
+def _condition_row(claim: Claim, one: Mapping[str, Any]) -> dict[str, str]:
+    start, tried = one["at_start"], sum(one["counts"].values())
+    share = "" if start["share"] is None else f", {start['share']:.2f} of the claimed effect"
+    return {
+        "claim": f"{claim.says} (`{claim.id}`)",
+        "printed": printed(claim.paper, claim.printed, claim.unit).short,
+        "at the paper's own point": f"{start['outcome']}{share}: {one['from']}",
+        "settings": ", ".join(f"{n} {word}" for word, n in one["counts"].items() if n),
+        "share that comes out": f"{one['counts']['comes out'] / tried:.0%}",
+        "where": " ".join(filter(None, (one["condition"], one["state"], one["reversed"]))),
+        "nearest change": one["change"],
+        "decided by": ", ".join(map(name_of, [*one["influence"]][:3])),
+    }
+
+
 def fidelity(results: Path) -> Frames:
     """Per source, GPU and phase: rows, and the median and worst of the lines' median errors."""
     lines = pd.DataFrame(read_json(results / "fidelity" / "summary.json")["lines"])
@@ -262,7 +291,7 @@ PARTS = {
     part.__name__.replace("_", "-"): part
     for part in (
         *(holds, costs, engines, served, predictor, verify, bench, fidelity, fidelity_vllm),
-        *(fidelity_headline, fidelity_runs, overhead, starting),
+        *(fidelity_headline, fidelity_runs, overhead, starting, conditions),
     )
 }
 """By name, with the folder of results."""

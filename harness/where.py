@@ -1,0 +1,302 @@
+"""Where claims come out: `python -m harness conditions PAPER [CLAIM ...]`, or `where A B`.
+
+Settings are tried in all cores and kept as they are done, so that a command that was ended goes on
+where it was. Below results/local/conditions, or results/conditions with `--publish`: the cells of
+each space as PAPER/SPACE.csv, what follows of each claim in PAPER.json, a picture for each claim.
+"""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass
+from math import isfinite, isnan
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from rich.console import Console
+from rich.progress import Progress
+
+from harness.claims.paper import Claim
+from harness.claims.verdicts import NEAR
+from harness.conditions.cells import Ground, ground_of
+from harness.conditions.changes import (
+    Change,
+    alone,
+    nearest_alone,
+    nearest_together,
+)
+from harness.conditions.maps import Map
+from harness.conditions.outcomes import Found, Outcome
+from harness.conditions.space import Point, Space, read_spaces, space_of
+from harness.conditions.texts import against, change_text, condition, setting_text, state_condition
+from harness.conditions.trials import Inquiry, OfPaper, Trials, asked
+from harness.config.hydra_words import word
+from harness.config.scratch import write_whole
+from harness.rank import offered, search_word
+from harness.runs import published
+from harness.runs.figures import check_shown, header_of, is_more_better
+from plots import conditions as pictures
+from plots import style
+
+KEPT_EVERY = 32
+"""Settings after which they are written."""
+SPACE = "space"
+"""Column of stored cells: the digest of the space that they are of."""
+WHERE = "where"
+"""The scenario, and the claim, of two policies of a user."""
+LONGEST_TOKENS = 2048
+DIMENSIONS: Mapping[str, Any] = {
+    "load": {"range": [0.2, 3.0], "reference": 1.0},
+    "batch": {"range": [4, 256], "reference": 256},
+    "kv_share": {"range": [0.1, 1.0], "reference": 1.0},
+    "tokens": {"range": [1024, 16384], "reference": 8192},
+    "spread": {"range": [0.3, 1.5], "reference": 1.0},
+    "prompts": {"range": [0.25, 2.0], "reference": 1.0},
+    "burstiness": {"range": [0.3, 6.0], "reference": 1.0},
+    "error": {"range": [0.0, 1.0], "reference": 0.0},
+}
+"""Of two policies of a user; a policy that needs no predictions goes by none."""
+ENOUGH_HELD, LEAST_COMING = 40, 0.05
+"""Held-out cells that come out, below which the sample is doubled where so many of all do."""
+
+
+@dataclass(frozen=True, slots=True)
+class PoliciesAsked:
+    """Two policies, by name or file, a figure, and the load: further words of `harness/run.py`."""
+
+    one: str
+    other: str
+    figure: str = "jct_s_mean"
+    gain: float = 0.1
+    log2_cells: int = 8
+    words: Sequence[str] = ()
+
+
+def make_maps(paper: str, claims: Sequence[str], *, publish: bool) -> None:
+    """Make the maps of these claims, or of all that a paper's spaces have, and print them.
+
+    Raises ValueError for a claim that no space has.
+    """
+    spaces = read_spaces(paper)
+    known = dict.fromkeys(claim for space in spaces.values() for claim in space.claims)
+    if unknown := [it for it in claims if it not in known]:
+        raise ValueError(
+            f"{unknown[0]} has no space: systems/{paper}/conditions.yaml has {', '.join(known)}"
+        )
+    folder = published.place("conditions", publish=publish)
+    stored = folder / f"{paper}.json"
+    content = json.loads(stored.read_text(encoding="utf-8")) if stored.is_file() else {}
+    for space in spaces.values():
+        wanted = [it for it in space.claims if it in claims or not claims]
+        if not wanted:
+            continue
+        question = OfPaper(paper, space.name, space.content)
+        with Trials(question) as trials:
+            table = tried_cells(question, trials, folder / paper / f"{space.name}.csv")
+            ground = ground_of(space)
+            for name in wanted:
+                found = Made(question, ground, table, name, trials)
+                content[name] = found.content
+                style.save(found.picture(), folder / paper / name.replace(".", "-"))
+                print_map(name, content[name])
+    published.write(stored, json.dumps(content, indent=1) + "\n")
+
+
+def tried_cells(question: Inquiry, trials: Trials, path: Path) -> pd.DataFrame:
+    """The cells of a space: those that are stored, and the rest of its sample, stored as well."""
+    space = question.space
+    table = _stored(path, space)
+    table = _completed(space, trials, table, path, space.cells)
+    for name in space.claims:
+        found = Map(space, name, table)
+        few = 0 < found.comes[found.held].sum() < ENOUGH_HELD
+        if few and found.comes.mean() >= LEAST_COMING:
+            return _completed(space, trials, table, path, 2 * space.cells)
+    return table
+
+
+def _stored(path: Path, space: Space) -> pd.DataFrame:
+    if not path.is_file():
+        return pd.DataFrame()
+    table = pd.read_csv(path, keep_default_na=True)
+    return table if (table[SPACE] == space.digest).all() else pd.DataFrame()
+
+
+def _completed(
+    space: Space, trials: Trials, table: pd.DataFrame, path: Path, cells: int
+) -> pd.DataFrame:
+    left = space.sample(cells)[len(table) :]
+    with Progress(console=Console(stderr=True)) as progress:
+        task = progress.add_task(space.name, total=len(left))
+        for number, one in enumerate(trials.run(left, space.seeds), start=1):
+            row = pd.DataFrame([{SPACE: space.digest, **one.row}])
+            table = pd.concat([table, row], ignore_index=True) if len(table) else row
+            progress.advance(task)
+            if number % KEPT_EVERY == 0 or number == len(left):
+                path.parent.mkdir(parents=True, exist_ok=True)
+                write_whole(path, table.to_csv(index=False, float_format="%.4g"))
+    return table
+
+
+class Made:
+    """The map of a claim, and the changes of the paper's own point that bring it or lose it."""
+
+    def __init__(
+        self, question: Inquiry, ground: Ground, table: pd.DataFrame, name: str, trials: Trials
+    ) -> None:
+        space = question.space
+        self.map, self.claim, self._trials = Map(space, name, table), question.claims[name], trials
+        self.points = ground.reference
+        self.start = self.points[len(self.points) // 2]
+        self.at_start = next(self._ask([self.start]))
+        self.steps = alone(space, self.start, self._ask)
+        self.comes = self.at_start.outcome is Outcome.COMES_OUT
+        self.changes = nearest_alone(space, self.start, self.steps, self._ask, comes=not self.comes)
+        self.several = None if self.comes or self.changes else self._several(space)
+
+    def _ask(self, settings: Sequence[Point]) -> Iterator[Found]:
+        for one in self._trials.run(settings, self.map.space.most_seeds):
+            yield one.found[self.map.claim]
+
+    def _several(self, space: Space) -> Change | None:
+        expect, ask = self.map.expected, self._ask
+        tries = (
+            nearest_together(space, self.start, expect, ask, several=several, enough=NEAR[0])
+            for several in (2, 3)
+        )
+        return next((one for one in tries if one is not None), None)
+
+    @property
+    def nearest(self) -> Change | None:
+        """The nearest change, of as few dimensions as bring it, or lose it."""
+        return self.changes[0] if self.changes else self.several
+
+    @property
+    def content(self) -> dict[str, Any]:
+        """What is stored of it."""
+        found = self.map
+        return {
+            "space": found.space.name,
+            "digest": found.space.digest,
+            "counts": {it.value: count for it, count in found.counts.items()},
+            "agrees": dict(zip(("box", "regression"), found.agrees, strict=True)),
+            "boxes": [_plain(asdict(one)) for one in found.box],
+            "condition": condition(found),
+            "state": state_condition(found),
+            "reversed": against(found, Outcome.REVERSED),
+            "no_effect": against(found, Outcome.NO_EFFECT),
+            "from": setting_text(found.space, self.start),
+            "at_start": _plain(asdict(self.at_start)),
+            "change": change_text(self.start, self.nearest, comes=self.comes),
+            "changes": [_plain(asdict(one)) for one in self.changes],
+            "influence": {it.dimension: _digits(it.mean) for it in found.influences if it.is_seen},
+        }
+
+    def picture(self) -> Any:
+        """The map, the tornado and the state in one figure."""
+        about = (
+            f"Simulated, {len(self.map.table)} settings of {self.map.space.scenario}. "
+            f"{condition(self.map)} From {setting_text(self.map.space, self.start)}."
+        )
+        return pictures.draw(self.map, self.claim, self.points, self.steps, self.start, about)
+
+
+def print_map(name: str, content: Mapping[str, Any]) -> None:
+    """Print the sentences of a map."""
+    counts = ", ".join(f"{count} {word}" for word, count in content["counts"].items() if count)
+    print(f"{name}: {counts}")
+    for key in ("condition", "state", "reversed", "no_effect", "change"):
+        if content[key]:
+            print(f"  {content[key]}")
+    influence = ", ".join(f"{key} {value:g}" for key, value in content["influence"].items())
+    print(f"  decided by: {influence or 'nothing that is seen'}")
+
+
+def _plain(value: Any) -> Any:
+    """As JSON can hold it: four digits, None for what is no number."""
+    if isinstance(value, Mapping):
+        return {str(key): _plain(it) for key, it in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(it) for it in value]
+    return _digits(value) if isinstance(value, float) else value
+
+
+def _digits(value: float) -> float | None:
+    return float(f"{value:.4g}") if isfinite(value) and not isnan(value) else None
+
+
+@dataclass(frozen=True, slots=True)
+class OfPolicies:
+    """What one policy gains over another in a figure: at least `gain`, a share of the other's."""
+
+    one: str
+    other: str
+    figure: str
+    gain: float
+    content: Mapping[str, Any]
+
+    @property
+    def space(self) -> Space:
+        """As `Inquiry`."""
+        return space_of("where", self.content)
+
+    @property
+    def claims(self) -> Mapping[str, Claim]:
+        """As `Inquiry`."""
+        is_more = is_more_better(self.figure)
+        verb, unit = ("has more", "x") if is_more else ("saves of the", "%")
+        claim = Claim(
+            id=WHERE,
+            figure=WHERE,
+            where="",
+            says=f"{self.one} {verb} {header_of(self.figure)} of {self.other}",
+            quote="",
+            paper=1 + 1.5 * self.gain if is_more else 1.5 * self.gain,  # comes out from 2/3 of it
+            unit=unit,
+        )
+        return {WHERE: asked(claim, self.space.claims[WHERE])}
+
+
+def make_where(asked_of: PoliciesAsked) -> None:
+    """Where one policy gains over another: print the map of two policies and draw it.
+
+    Raises ValueError for a policy, a figure or a load that is not there.
+    """
+    check_shown([asked_of.figure], drawn=False)
+    with ExitStack() as stack:
+        names: list[str] = []
+        words = [*asked_of.words]
+        for given in (asked_of.one, asked_of.other):
+            names.append(given)
+            if given.partition(":")[0].endswith((".py", ".yaml")):
+                policy = stack.enter_context(offered(given))
+                words.append(search_word(policy))
+                names[-1] = policy.stem
+        content = content_of(names, words, asked_of)
+        question = OfPolicies(names[0], names[1], asked_of.figure, asked_of.gain, content)
+        name = "_".join((*names, asked_of.figure))
+        folder = published.place(WHERE, publish=False) / name
+        with Trials(question) as trials:
+            table = tried_cells(question, trials, folder / "cells.csv")
+            found = Made(question, ground_of(question.space), table, WHERE, trials)
+        print_map(question.claims[WHERE].says, found.content)
+        for path in style.save(found.picture(), folder / "map"):
+            print(f"wrote {published.shown(path)}")
+
+
+def content_of(
+    names: Sequence[str], words: Sequence[str], asked_of: PoliciesAsked
+) -> dict[str, Any]:
+    """The space of two policies: the dimensions that any load has."""
+    of, over = ({"policy": name} for name in names)
+    return {
+        "claims": {WHERE: {"figure": asked_of.figure, "of": of, "over": over}},
+        "scenario": WHERE,
+        "words": [*words, word("++matrix", {"policy": [*dict.fromkeys(names)], "seed": [0]})],
+        "baseline": over,
+        "log2_cells": asked_of.log2_cells,
+        "backlog": 500,
+        "longest_output_tokens": LONGEST_TOKENS,
+        "dimensions": DIMENSIONS,
+    }
