@@ -92,9 +92,9 @@ def make_maps(paper: str, claims: Sequence[str], *, publish: bool) -> None:
         if not wanted:
             continue
         question = OfPaper(paper, space.name, space.content)
+        ground = ground_of(space)
         with Trials(question) as trials:
             table = tried_cells(question, trials, folder / paper / f"{space.name}.csv")
-            ground = ground_of(space)
             for name in wanted:
                 found = Made(question, ground, table, name, trials)
                 content[name] = found.content
@@ -277,9 +277,10 @@ def make_where(asked_of: PoliciesAsked) -> None:
         question = OfPolicies(names[0], names[1], asked_of.figure, asked_of.gain, content)
         name = "_".join((*names, asked_of.figure))
         folder = published.place(WHERE, publish=False) / name
+        ground = ground_of(question.space)
         with Trials(question) as trials:
             table = tried_cells(question, trials, folder / "cells.csv")
-            found = Made(question, ground_of(question.space), table, WHERE, trials)
+            found = Made(question, ground, table, WHERE, trials)
         print_map(question.claims[WHERE].says, found.content)
         for path in style.save(found.picture(), folder / "map"):
             print(f"wrote {published.shown(path)}")

@@ -76,7 +76,7 @@ def _cells(axes: Axes, found: Map, points: Sequence[Point]) -> None:
         frame = Rectangle((left, low), right - left, high - low, fill=False, linewidth=1.8)
         axes.add_patch(frame)
     own = ([it[one.name] for it in points] for one in (across, up))
-    axes.plot(*own, linestyle="none", label="the paper's own points", **STAR)
+    axes.plot(*own, linestyle="none", label="own points", **STAR)
     _scale(across, axes.xaxis, axes.set_xscale)
     _scale(up, axes.yaxis, axes.set_yscale)
     axes.set_xlabel(across.words)

@@ -23,7 +23,7 @@ from harness.runs.building import cell_of, costs_of
 from harness.runs.cell_lists import column_of
 from harness.runs.cells import Run, compute
 from harness.runs.composed_cells import Matrix
-from harness.runs.composing import composed
+from harness.runs.composing import BAD_INPUT, composed, sentence
 from harness.runs.config import RunConfig, configuration
 from harness.runs.figures import figures_of
 
@@ -121,13 +121,16 @@ def ground_of(space: Space) -> Ground:
     """The ground of a space. Raises ValueError for a scenario that has not what it asks for."""
     words = (f"+scenario={space.scenario}", "tracking=none", *space.words)
     sides: list[Side] = []
-    with composed(*words) as composer:
-        matrix = Matrix(composer, where={SEED: 0, **space.where})
-        for place in matrix.places:
-            config = None if place.varied else matrix.config_at(place)
-            if config is not None:
-                axes = {column_of(axis): value for axis, value in place.setting.items()}
-                sides.append(Side(axes, _prepared(config, space)))
+    try:
+        with composed(*words) as composer:
+            matrix = Matrix(composer, where={SEED: 0, **space.where})
+            for place in matrix.places:
+                config = None if place.varied else matrix.config_at(place)
+                if config is not None:
+                    axes = {column_of(axis): value for axis, value in place.setting.items()}
+                    sides.append(Side(axes, _prepared(config, space)))
+    except BAD_INPUT as error:
+        raise ValueError(sentence(error, words)) from error
     return Ground(space, sides)
 
 
