@@ -51,8 +51,8 @@ setup-vllm: .venv/vllm  ## real vLLM on this machine's CPU, into the same .venv
 
 setup-train: .venv/train  ## what training a length predictor needs, into the same .venv
 .venv/train: requirements/train.txt requirements/torch.txt .venv/base
-	$(INSTALL) $< --no-deps && $(TORCH) && $(BIN)/python -c 'import sklearn, transformers, torch' \
-		&& touch $@ || { $(BIN)/pip uninstall --quiet -y torch scikit-learn; false; }
+	$(INSTALL) $< --no-deps && $(TORCH) && $(BIN)/python -c 'import transformers, torch' \
+		&& touch $@ || { $(BIN)/pip uninstall --quiet -y torch; false; }
 
 setup-models: .venv/train  ## what reads layers of unknown models off their classes (transformers): as setup-train
 
