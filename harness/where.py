@@ -14,8 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-from rich.console import Console
-from rich.progress import Progress
 
 from harness.claims.paper import Claim
 from harness.claims.verdicts import NEAR
@@ -36,13 +34,14 @@ from harness.config.scratch import write_whole
 from harness.rank import offered, search_word
 from harness.runs import published
 from harness.runs.figures import check_shown, header_of, is_more_better
+from harness.runs.progress import CellProgress
 from plots import conditions as pictures
 from plots import style
 
 KEPT_EVERY = 32
 """Settings after which they are written."""
-SPACE = "space"
-"""Column of stored cells: the digest of the space that they are of."""
+STAMP = "space"
+"""Column of stored cells: what they follow from."""
 WHERE = "where"
 """The scenario, and the claim, of two policies of a user."""
 LONGEST_TOKENS = 2048
@@ -94,7 +93,7 @@ def make_maps(paper: str, claims: Sequence[str], *, publish: bool) -> None:
         question = OfPaper(paper, space.name, space.content)
         ground = ground_of(space)
         with Trials(question) as trials:
-            table = tried_cells(question, trials, folder / paper / f"{space.name}.csv")
+            table = tried_cells(question, ground, trials, folder / paper / f"{space.name}.csv")
             for name in wanted:
                 found = Made(question, ground, table, name, trials)
                 content[name] = found.content
@@ -103,36 +102,41 @@ def make_maps(paper: str, claims: Sequence[str], *, publish: bool) -> None:
     published.write(stored, json.dumps(content, indent=1) + "\n")
 
 
-def tried_cells(question: Inquiry, trials: Trials, path: Path) -> pd.DataFrame:
-    """The cells of a space: those that are stored, and the rest of its sample, stored as well."""
+def tried_cells(question: Inquiry, ground: Ground, trials: Trials, path: Path) -> pd.DataFrame:
+    """The cells of a space: those that are stored, and the rest of its sample, stored as well.
+
+    Cells of another space or program, of an edited policy for instance, are tried again.
+    """
     space = question.space
-    table = _stored(path, space)
-    table = _completed(space, trials, table, path, space.cells)
+    functions = [getattr(it.effect, "func", it.effect) for it in question.claims.values()]
+    stamp = ground.stamp(sorted({str(it.__module__) for it in functions}))
+    table = _stored(path, stamp)
+    table = _completed(space, trials, table, path, stamp, space.cells)
     for name in space.claims:
         found = Map(space, name, table)
         few = 0 < found.comes[found.held].sum() < ENOUGH_HELD
         if few and found.comes.mean() >= LEAST_COMING:
-            return _completed(space, trials, table, path, 2 * space.cells)
+            return _completed(space, trials, table, path, stamp, 2 * space.cells)
     return table
 
 
-def _stored(path: Path, space: Space) -> pd.DataFrame:
+def _stored(path: Path, stamp: str) -> pd.DataFrame:
     if not path.is_file():
         return pd.DataFrame()
-    table = pd.read_csv(path, keep_default_na=True)
-    return table if (table[SPACE] == space.digest).all() else pd.DataFrame()
+    table = pd.read_csv(path)
+    return table if (table[STAMP].astype(str) == stamp).all() else pd.DataFrame()
 
 
 def _completed(
-    space: Space, trials: Trials, table: pd.DataFrame, path: Path, cells: int
+    space: Space, trials: Trials, table: pd.DataFrame, path: Path, stamp: str, cells: int
 ) -> pd.DataFrame:
     left = space.sample(cells)[len(table) :]
-    with Progress(console=Console(stderr=True)) as progress:
-        task = progress.add_task(space.name, total=len(left))
+    with CellProgress(len(left)) as progress:
+        progress.says(space.name)
         for number, one in enumerate(trials.run(left, space.seeds), start=1):
-            row = pd.DataFrame([{SPACE: space.digest, **one.row}])
+            row = pd.DataFrame([{STAMP: stamp, **one.row}])
             table = pd.concat([table, row], ignore_index=True) if len(table) else row
-            progress.advance(task)
+            progress.done()
             if number % KEPT_EVERY == 0 or number == len(left):
                 path.parent.mkdir(parents=True, exist_ok=True)
                 write_whole(path, table.to_csv(index=False, float_format="%.4g"))
@@ -147,7 +151,7 @@ class Made:
     ) -> None:
         space = question.space
         self.map, self.claim, self._trials = Map(space, name, table), question.claims[name], trials
-        self.points = ground.reference
+        self.points, self.basis = ground.reference, ground.basis
         self.start = self.points[len(self.points) // 2]
         self.at_start = next(self._ask([self.start]))
         self.steps = alone(space, self.start, self._ask)
@@ -179,6 +183,7 @@ class Made:
         return {
             "space": found.space.name,
             "digest": found.space.digest,
+            "basis": self.basis,
             "counts": {it.value: count for it, count in found.counts.items()},
             "agrees": dict(zip(("box", "regression"), found.agrees, strict=True)),
             "boxes": [_plain(asdict(one)) for one in found.box],
@@ -196,7 +201,7 @@ class Made:
     def picture(self) -> Any:
         """The map, the tornado and the state in one figure."""
         about = (
-            f"Simulated, {len(self.map.table)} settings of {self.map.space.scenario}. "
+            f"{len(self.map.table)} settings of {self.map.space.scenario}, {self.basis}. "
             f"{condition(self.map)} From {setting_text(self.map.space, self.start)}."
         )
         return pictures.draw(self.map, self.claim, self.points, self.steps, self.start, about)
@@ -209,6 +214,7 @@ def print_map(name: str, content: Mapping[str, Any]) -> None:
     for key in ("condition", "state", "reversed", "no_effect", "change"):
         if content[key]:
             print(f"  {content[key]}")
+    print(f"  {content['basis']}")
     influence = ", ".join(f"{key} {value:g}" for key, value in content["influence"].items())
     print(f"  decided by: {influence or 'nothing that is seen'}")
 
@@ -279,9 +285,10 @@ def make_where(asked_of: PoliciesAsked) -> None:
         folder = published.place(WHERE, publish=False) / name
         ground = ground_of(question.space)
         with Trials(question) as trials:
-            table = tried_cells(question, trials, folder / "cells.csv")
+            table = tried_cells(question, ground, trials, folder / "cells.csv")
             found = Made(question, ground, table, WHERE, trials)
-        print_map(question.claims[WHERE].says, found.content)
+        said = f"{question.claims[WHERE].says}; comes out: {100 * asked_of.gain:g}% or more"
+        print_map(said, found.content)
         for path in style.save(found.picture(), folder / "map"):
             print(f"wrote {published.shown(path)}")
 

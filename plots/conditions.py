@@ -136,14 +136,16 @@ def _tornado(axes: Axes, found: Map, claim: Claim, steps: Sequence[LoneMove], st
             )
     printed = float(np.max(claim.paper))
     none = 0.0 if claim.unit == "%" else 1.0
-    axes.axvline(times * printed, color=style.ORANGE, linewidth=2)
+    if claim.quote:  # of a user's two policies nothing is printed
+        axes.axvline(times * printed, color=style.ORANGE, linewidth=2)
     axes.axvline(
         none + (times * printed - none) * 2 / 3, color=style.INK, linestyle="--", linewidth=1
     )
     axes.axvline(none, color=style.INK, linewidth=0.6)
     axes.set_yticks(range(len(order)), [f"{name_of(it)}, {number(start[it])}" for it in order])
     axes.set_xlabel(fill(f"{claim.says}{', %' if claim.unit == '%' else ''}", LABEL_LETTERS))
-    axes.set_title("one change at a time; orange: printed, dashed: 2/3", loc="left", fontsize=11)
+    lines = "dashed: from here it comes out" if not claim.quote else "orange: printed, dashed: 2/3"
+    axes.set_title(f"one change at a time; {lines}", loc="left", fontsize=11)
 
 
 def _state(axes: Axes, found: Map, claim: Claim) -> None:

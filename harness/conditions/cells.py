@@ -19,6 +19,7 @@ from harness.conditions.space import (
     applied,
     prepared,
 )
+from harness.runs.basis import cost_basis
 from harness.runs.building import cell_of, costs_of
 from harness.runs.cell_lists import column_of
 from harness.runs.cells import Run, compute
@@ -26,7 +27,11 @@ from harness.runs.composed_cells import Matrix
 from harness.runs.composing import BAD_INPUT, composed, sentence
 from harness.runs.config import RunConfig, configuration
 from harness.runs.figures import figures_of
+from harness.runs.run_key import run_id
+from harness.runs.source_files import sources_behind
 
+TRIED_BY = "harness.conditions.trials"
+"""The module that tries settings."""
 WAITING, PREEMPTED, KV_USE = "waiting_share", "preempted_share", "kv_use"
 STATE: Mapping[str, str] = {
     WAITING: "share of the baseline's JCT spent waiting",
@@ -64,6 +69,23 @@ class Ground:
             return [{**one, LOAD: rate / capacity_per_s} for rate in self.space.rates]
         several = [it for it in self.space.dimensions if len(it.reference) > 1][:1]
         return [{**one, it.name: value} for it in several for value in it.reference] or [one]
+
+    @cached_property
+    def basis(self) -> str:
+        """What the seconds of these cells rest on: profile and error, as of the baseline."""
+        run = compute(cell_of(self.configuration(self.baseline, self.reference[0], 0)))
+        costs = run.provenance["costs"]
+        assert isinstance(costs, Mapping)
+        row = {f"costs.{name}": costs[name] for name in ("profile", "fit_error")}
+        row |= {f"costs.source.{name}": source for name, source in costs["source"].items()}
+        return f"simulated on {cost_basis(pd.DataFrame([row]))}"
+
+    def stamp(self, modules: Sequence[str]) -> str:
+        """What results follow from: the space, the runs' own names, and these modules."""
+        first = self.reference[0]
+        runs = [cell_of(self.configuration(it, first, 0)).folder.name for it in self.sides]
+        sources = sources_behind([TRIED_BY, *modules])
+        return run_id({"space": self.space.content, "runs": runs}, sources.code)
 
     def capacity_per_s(self, setting: Point) -> float:
         """Requests a second that the baseline serves of a backlog in this setting, of one seed."""
@@ -109,7 +131,11 @@ def state_of(run: Run) -> dict[str, float]:
     """What a run went through."""
     rows = run.requests
     jct_s = (rows["finished_s"] - rows["arrival_s"]).mean()
-    kv_use = figures_of(run, ["kv_utilization"])["kv_utilization"] if run.iterations else np.nan
+    kv_use = (
+        figures_of(run, ["kv_utilization"])["kv_utilization"]
+        if run.iterations is not None
+        else np.nan
+    )
     return {
         WAITING: float(rows["waiting_s"].mean() / jct_s),
         PREEMPTED: float((rows["preemptions"] > 0).mean()),

@@ -1,7 +1,8 @@
 """Settings tried in several processes: what claims give in each, as rows of a table."""
 
 import multiprocessing
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import os
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cache
@@ -15,7 +16,7 @@ from harness.claims.paper import Claim, load_paper
 from harness.conditions.cells import STATE, Ground, TriedRuns, ground_of
 from harness.conditions.outcomes import IMPOSSIBLE, Found, found_of
 from harness.conditions.space import Point, Restated, Space, space_of
-from harness.runs.pool_worker import cores_here
+from harness.runs.pool_worker import begin, cores_here
 from harness.runs.run_key import Changed
 
 OUTCOME, VALUE, LOW, HIGH, SHARE = "outcome", "value", "low", "high", "share"
@@ -125,18 +126,15 @@ def _asked() -> tuple[Ground, Mapping[str, Claim]]:
 _question: Inquiry | None = None
 
 
-def _begin(question: Inquiry) -> None:
+def _begin(question: Inquiry, parent: int) -> None:
     global _question
     _question = question
+    begin(parent)
 
 
 def _try_here(setting: Point, seeds: int) -> Tried:
     ground, claims = _asked()
     return tried(ground, claims, setting, seeds)
-
-
-Try = Callable[[Iterable[Point], int], Iterator[Tried]]
-"""Tries settings with so many seeds, in their order."""
 
 
 class Trials:
@@ -147,7 +145,7 @@ class Trials:
             workers or cores_here(),
             multiprocessing.get_context("spawn"),
             initializer=_begin,
-            initargs=(question,),
+            initargs=(question, os.getpid()),
         )
 
     def __enter__(self) -> "Trials":
