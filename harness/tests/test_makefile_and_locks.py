@@ -4,12 +4,14 @@ import os
 import re
 import subprocess
 import sys
+from importlib.metadata import packages_distributions
 from pathlib import Path
 
 import pytest
 
 from harness.config.paths import ROOT
 from harness.tests.support.paths import HARD
+from harness.tests.support.sources import imported_at_once, is_test, python_files
 
 NAMES = ("base", "dev", "train", "vllm-cpu", "vllm-gpu", "gpu-pack", "tools", "peer")
 LOCKS = tuple(f"{it}.txt" for it in NAMES)
@@ -58,8 +60,24 @@ def listed(name: str) -> list[str]:
     return [re.sub(r"[-_.]+", "-", found.group().lower()) for found in asked if found]
 
 
+def test_what_commands_import_is_locked_for_all() -> None:
+    """What tools, the real engine and heads of predictors need beside it is for them alone."""
+    locked, known = set(pinned("base.txt")), packages_distributions()
+    apart = [ROOT / "harness" / it for it in ("tools", "engines/vllm", "predictors")]
+    files = [it for it in python_files() if not is_test(it)]
+    modules = {
+        module.partition(".")[0]
+        for path in files
+        if not any(path.is_relative_to(place) for place in apart)
+        for module in imported_at_once(path)
+    }
+    foreign = modules - set(sys.stdlib_module_names) - {"harness", "baselines", "systems", "plots"}
+    names = {it: {re.sub(r"[-_.]+", "-", one.lower()) for one in known[it]} for it in foreign}
+    assert [it for it, of in sorted(names.items()) if not of & locked] == []
+
+
 def test_every_name_asked_for_is_locked() -> None:
-    assert len(listed("base.in")) == 16
+    assert len(listed("base.in")) == 17
     assert set(listed("base.in")) <= set(pinned("base.txt"))
     assert set(listed("dev.in")) <= set(pinned("base.txt")) | set(pinned("dev.txt"))
     for alone in ("vllm-cpu", "vllm-gpu", "gpu-pack", "tools", "peer"):
