@@ -99,7 +99,7 @@ def make_maps(paper: str, claims: Sequence[str], *, publish: bool) -> None:
                 content[name] = found.content
                 style.save(found.picture(), folder / paper / name.replace(".", "-"))
                 print_map(name, content[name])
-    published.write(stored, json.dumps(content, indent=1) + "\n")
+        published.write(stored, json.dumps(content, indent=1) + "\n")
 
 
 def tried_cells(question: Inquiry, ground: Ground, trials: Trials, path: Path) -> pd.DataFrame:
@@ -115,7 +115,7 @@ def tried_cells(question: Inquiry, ground: Ground, trials: Trials, path: Path) -
     for name in space.claims:
         found = Map(space, name, table)
         few = 0 < found.comes[found.held].sum() < ENOUGH_HELD
-        if few and found.comes.mean() >= LEAST_COMING:
+        if few and found.comes.mean() >= LEAST_COMING and 2 * space.cells <= space.most_cells:
             return _completed(space, trials, table, path, stamp, 2 * space.cells)
     return table
 

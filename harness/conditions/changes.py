@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import combinations, islice, product
+from itertools import combinations, product
 from math import isclose
 
 import numpy as np
@@ -16,8 +16,8 @@ PLACES = 9
 BISECTIONS = 6
 GRIDS = {2: 17, 3: 9}
 """Places of a dimension at which changes of two and of three are expected."""
-EACH, MOST = 2, 20
-"""Expected changes that are tried: of one pair of dimensions, and in all."""
+EACH, MOST, ASKED = 2, 20, 4
+"""Expected changes that are tried: of one pair of dimensions, in all, and at once."""
 
 Ask = Callable[[Sequence[Point]], Iterator[Found]]
 """What a claim gives in settings."""
@@ -63,15 +63,14 @@ def nearest_alone(
 
     With `comes` one where it comes out; else one where it does no longer.
     """
-    changes = []
+    turns = []
     for one in space.dimensions:
         own = one.share(start[one.name])
         turned = [it for it in steps if it.dimension == one.name and _is(it.found, comes)]
         if turned:
             near = min(turned, key=lambda it: abs(one.share(it.value) - own))
-            values = {one.name: one.share(near.value)}
-            changes.append(_bisected(space, start, values, near.found, ask, comes=comes))
-    return sorted(changes, key=lambda it: it.move)
+            turns.append(({one.name: one.share(near.value)}, near.found))
+    return sorted(_bisected(space, start, turns, ask, comes=comes), key=lambda it: it.move)
 
 
 def nearest_together(
@@ -97,10 +96,12 @@ def nearest_together(
         tries[names] = tries.get(names, 0) + 1
         if tries[names] <= EACH:
             likely.append(candidates[at])
-    for shares in islice(likely, MOST):
-        (found,) = ask([_changed(space, start, shares)])
-        if _is(found, True):
-            return _bisected(space, start, shares, found, ask, comes=True)
+    for at in range(0, min(len(likely), MOST), ASKED):
+        tried = likely[at : at + ASKED]
+        found = ask([_changed(space, start, shares) for shares in tried])
+        came = [(shares, it) for shares, it in zip(tried, found, strict=True) if _is(it, True)]
+        if came:
+            return _bisected(space, start, came[:1], ask, comes=True)[0]
     return None
 
 
@@ -119,24 +120,52 @@ def _candidates(space: Space, start: Point, several: int) -> Iterator[dict[str, 
 def _bisected(
     space: Space,
     start: Point,
-    shares: Mapping[str, float],
-    found: Found,
+    turns: Sequence[tuple[Mapping[str, float], Found]],
     ask: Ask,
     *,
     comes: bool,
-) -> Change:
-    """The nearest point between the start and a change that turns the claim."""
-    near, far, kept = 0.0, 1.0, found
-    own = {name: space.dimension(name).share(start[name]) for name in shares}
+) -> list[Change]:
+    """Of each change that turns a claim the nearest point on the way to it that does, too.
+
+    All are halved together, so that their settings are tried at once.
+    """
+    ways = []
+    for shares, found in turns:
+        own = {name: space.dimension(name).share(start[name]) for name in shares}
+        ways.append(_Way(own, shares, found))
     for _ in range(BISECTIONS):
-        middle = (near + far) / 2
-        between = {name: own[name] + middle * (at - own[name]) for name, at in shares.items()}
-        (what,) = ask([_changed(space, start, between)])
-        near, far = (near, middle) if _is(what, comes) else (middle, far)
-        kept = what if _is(what, comes) else kept
-    ends = {name: own[name] + far * (at - own[name]) for name, at in shares.items()}
-    values = {name: space.dimension(name).at(share) for name, share in ends.items()}
-    return Change(values, _move(space, start, ends), kept)
+        asked = [_changed(space, start, way.at((way.near + way.far) / 2)) for way in ways]
+        for way, what in zip(ways, ask(asked), strict=True):
+            way.halve(what, _is(what, comes))
+    changes = []
+    for way in ways:
+        ends = way.at(way.far)
+        values = {name: space.dimension(name).at(share) for name, share in ends.items()}
+        changes.append(Change(values, _move(space, start, ends), way.found))
+    return changes
+
+
+@dataclass
+class _Way:
+    """From a paper's point to a change that turns a claim; it turns between `near` and `far`."""
+
+    own: Mapping[str, float]
+    end: Mapping[str, float]
+    found: Found
+    near: float = 0.0
+    far: float = 1.0
+
+    def at(self, part: float) -> dict[str, float]:
+        """The shares of the ranges at a part of the way."""
+        return {name: own + part * (self.end[name] - own) for name, own in self.own.items()}
+
+    def halve(self, found: Found, turned: bool) -> None:
+        """By what comes out in the middle."""
+        middle = (self.near + self.far) / 2
+        if turned:
+            self.far, self.found = middle, found
+        else:
+            self.near = middle
 
 
 def _changed(space: Space, start: Point, shares: Mapping[str, float]) -> Point:

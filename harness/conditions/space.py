@@ -146,6 +146,7 @@ class _Space(Schema):
     baseline: dict[str, str]
     rates: tuple[float, ...] = ()
     log2_cells: int = 9
+    log2_most: int = 10
     seeds: int = 3
     most_seeds: int = 10
     backlog: int = 1500
@@ -189,7 +190,8 @@ class Space:
     `places` says which of the scenario's cells, `baseline` which of these is the claim's baseline;
     `words` are further words of the command line. `backlog` requests at once give the capacity.
     Own points have these `rates`, where there are any: loads, once the capacity is known. A setting
-    has `seeds`, and up to `most_seeds` where these leave open what comes out.
+    has `seeds`, and up to `most_seeds` where these leave open what comes out; a sample has `cells`,
+    and twice as many, up to `most_cells`, where few of them come out.
     """
 
     name: str
@@ -200,6 +202,7 @@ class Space:
     baseline: Mapping[str, str]
     rates: tuple[float, ...]
     cells: int
+    most_cells: int
     seeds: int
     most_seeds: int
     backlog: int
@@ -296,6 +299,7 @@ def space_of(name: str, content: Mapping[str, Any], path: str = "a space") -> Sp
         baseline=file.baseline,
         rates=file.rates,
         cells=2**file.log2_cells,
+        most_cells=2**file.log2_most,
         seeds=file.seeds,
         most_seeds=file.most_seeds,
         backlog=file.backlog,

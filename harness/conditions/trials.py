@@ -3,7 +3,7 @@
 import multiprocessing
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import Future, ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, Protocol
@@ -138,7 +138,7 @@ def _try_here(setting: Point, seeds: int) -> Tried:
 
 
 class Trials:
-    """Processes that try settings of one question; a context, which ends them."""
+    """Processes that try settings of one question, each once; a context, which ends them."""
 
     def __init__(self, question: Inquiry, workers: int | None = None) -> None:
         self._pool = ProcessPoolExecutor(
@@ -147,6 +147,7 @@ class Trials:
             initializer=_begin,
             initargs=(question, os.getpid()),
         )
+        self._asked: dict[tuple[str, int], Future[Tried]] = {}
 
     def __enter__(self) -> "Trials":
         """Nothing runs yet."""
@@ -158,6 +159,11 @@ class Trials:
 
     def run(self, settings: Sequence[Point], seeds: int) -> Iterator[Tried]:
         """Each setting, in this order, as it is done."""
-        asked = [self._pool.submit(_try_here, setting, seeds) for setting in settings]
-        for one in asked:
+        for one in [self._tried(setting, seeds) for setting in settings]:
             yield one.result()
+
+    def _tried(self, setting: Point, seeds: int) -> Future[Tried]:
+        key = (repr(sorted(setting.items())), seeds)
+        if key not in self._asked:  # claims of a space ask for the same settings
+            self._asked[key] = self._pool.submit(_try_here, setting, seeds)
+        return self._asked[key]

@@ -3,7 +3,7 @@
 import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -27,7 +27,7 @@ Format = Literal["bf16", "fp8", "fp8_block", "nvfp4", "mxfp4", "int4", "int8"]
 fewer."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ModelFacts:
     """One model's architecture. `parameters` counts all experts and the embeddings.
 
@@ -81,7 +81,7 @@ class ModelFacts:
         if self.attention_heads % self.kv_heads:
             raise ValueError(f"{self.kv_heads} kv_heads cannot share {self.attention_heads} heads")
 
-    @property
+    @cached_property
     def layer_kinds(self) -> tuple[LayerKind, ...]:
         """The layers, alike ones together."""
         if self.kinds:
@@ -135,7 +135,7 @@ class ModelFacts:
         """State of one request in layers that keep no KV, whole model."""
         return sum(kind.layers * kind.mixer.state_bytes for kind in self.layer_kinds)
 
-    @property
+    @cached_property
     def weight_bytes(self) -> int:
         """Bytes of all weights, whole model. Embeddings, routers, norms and biases take 2 bytes."""
         layers = [(kind.layers, kind.mixer, kind.mlp) for kind in self.layer_kinds]
@@ -225,7 +225,10 @@ def model_facts(service: str) -> ModelFacts:
 
     `config_path` says which paths. ValueError for a name that is neither.
     """
-    models, name = load_models(), model_of(service)
+    models = load_models()
+    if service in models:
+        return models[service]
+    name = model_of(service)
     if name != service and Path(service).is_dir():
         name = service
     if name in models:
