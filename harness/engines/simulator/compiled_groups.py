@@ -32,6 +32,9 @@ from harness.interface.tables import attained_s
 Facts = Mapping[int, tuple[int, int, float]]
 
 _NO_ROWS = np.zeros((0, 0))
+MOST_TABLES = 256
+"""Tables and rules that are kept from one `reset` to the next, so that runs on many costs do not
+fill the memory."""
 
 
 @dataclass(slots=True)
@@ -112,6 +115,9 @@ class CompiledGroups:
         self.world.next_s[:] = np.inf
         self._free = list(range(len(self.world.groups)))
         self._queue_used = 0
+        for kept in (self._tables, self._empty):
+            if len(kept) > MOST_TABLES:
+                kept.clear()
         self.world = self.world._replace(
             requests=requests.rows,
             pieces=requests.pieces,
