@@ -163,10 +163,17 @@ def conditions(
     paper: Annotated[str, typer.Argument(help="A folder of systems/.")],
     claims: Annotated[list[str] | None, typer.Argument(help="All of them for none.")] = None,
     publish: Publish = False,
+    cell: Annotated[
+        str, typer.Option(metavar="SPACE:NUMBER", help="Serve this cell alone and keep its runs.")
+    ] = "",
 ) -> None:
     """In which settings a paper's claims come out, and which change of its own is nearest."""
-    from harness.where import make_maps
+    from harness.where import make_maps, serve_cell
 
+    if cell and (claims or publish):
+        raise ValueError("--cell serves one cell for all claims of its space and publishes nothing")
+    if cell:
+        return serve_cell(paper, cell)
     make_maps(paper, claims or [], publish=publish)
 
 

@@ -3,6 +3,7 @@
 Settings are tried in all cores and kept as they are done, so that a command that was ended goes on
 where it was. Below results/local/conditions, or results/conditions with `--publish`: the cells of
 each space as PAPER/SPACE.csv, what follows of each claim in PAPER.json, a picture for each claim.
+With `--cell SPACE:NUMBER` the runs of this cell alone are served, and kept as any other run.
 """
 
 import json
@@ -15,9 +16,11 @@ from typing import Any
 
 import pandas as pd
 
+from harness import api
+from harness.claims.effects import SEED
 from harness.claims.paper import Claim
 from harness.claims.verdicts import NEAR
-from harness.conditions.cells import Ground, ground_of
+from harness.conditions.cells import Ground, Side, ground_of
 from harness.conditions.changes import (
     Change,
     alone,
@@ -25,15 +28,25 @@ from harness.conditions.changes import (
     nearest_together,
 )
 from harness.conditions.maps import Map
-from harness.conditions.outcomes import Found, Outcome
+from harness.conditions.outcomes import Found, Outcome, found_of
 from harness.conditions.space import Point, Space, read_spaces, space_of
-from harness.conditions.texts import against, change_text, condition, setting_text, state_condition
-from harness.conditions.trials import Inquiry, OfPaper, Trials, asked
+from harness.conditions.texts import (
+    against,
+    change_text,
+    condition,
+    setting_text,
+    state_condition,
+    when,
+)
+from harness.conditions.trials import SEEDS, Inquiry, OfPaper, Trials, asked
 from harness.config.hydra_words import word
+from harness.config.names import unknown_name
 from harness.config.scratch import write_whole
 from harness.rank import offered, search_word
 from harness.runs import published
-from harness.runs.figures import check_shown, header_of, is_more_better
+from harness.runs.building import cell_of
+from harness.runs.config import RunConfig
+from harness.runs.figures import check_shown, figures_of, header_of, is_more_better
 from harness.runs.progress import CellProgress
 from plots import conditions as pictures
 from plots import style
@@ -45,6 +58,8 @@ STAMP = "space"
 WHERE = "where"
 """The scenario, and the claim, of two policies of a user."""
 LONGEST_TOKENS = 2048
+OWN_SEEDS = 10
+"""Of the paper's own point."""
 DIMENSIONS: Mapping[str, Any] = {
     "load": {"range": [0.2, 3.0], "reference": 1.0},
     "batch": {"range": [4, 256], "reference": 256},
@@ -102,6 +117,68 @@ def make_maps(paper: str, claims: Sequence[str], *, publish: bool) -> None:
         published.write(stored, json.dumps(content, indent=1) + "\n")
 
 
+def serve_cell(paper: str, named: str, results: Path = published.RESULTS) -> None:
+    """Serve the cell `SPACE:NUMBER` below `results`; print each run, and what claims give of them.
+
+    Cells are counted from 0, as the rows of the space's stored cells are. Raises ValueError for a
+    space or a number that is not there, and where the setting is impossible.
+    """
+    space, number = cell_named(paper, named)
+    setting = space.sample(_most_cells(space))[number]
+    ground, claims = ground_of(space), OfPaper(paper, space.name, space.content).claims
+    place = {"results": str(results), "name": f"{paper}_{space.name}_{number}"}
+    print(f"{named}: {setting_text(space, setting)}")
+    rows = []
+    for seed in range(_seeds(paper, space, number)):
+        for side in ground.sides:
+            config = ground.configuration(side, setting, seed).model_copy(update=place)
+            run = api.run(config)
+            rows.append({**figures_of(run), **side.axes, SEED: seed, "folder": run})
+            _print_run({**_apart(side, ground), SEED: seed}, rows[-1], config)
+    cells = pd.DataFrame(rows)
+    for name, claim in claims.items():
+        one = found_of(claim, cells)
+        print(f"{name}: {one.outcome}, {one.value:.4g} [{one.low:.4g}, {one.high:.4g}]")
+
+
+def cell_named(paper: str, named: str) -> tuple[Space, int]:
+    """The space and the number of `SPACE:NUMBER`. Raises ValueError for what is not there."""
+    name, colon, text = named.rpartition(":")
+    if not colon:
+        raise ValueError(f"--cell {named} is no SPACE:NUMBER")
+    spaces = read_spaces(paper)
+    if name not in spaces:
+        raise ValueError(unknown_name("space", name, dict.fromkeys(spaces)))
+    most = _most_cells(spaces[name]) - 1
+    if not (text.isdecimal() and int(text) <= most):
+        raise ValueError(f"{name} has no cell {text!r}: its cells are 0 to {most}")
+    return spaces[name], int(text)
+
+
+def _most_cells(space: Space) -> int:
+    return max(space.cells, space.most_cells)
+
+
+def _seeds(paper: str, space: Space, number: int) -> int:
+    """As many as the published cell has; those that every cell has where it is not published."""
+    path = published.place("conditions", publish=True) / paper / f"{space.name}.csv"
+    seeds = pd.read_csv(path)[SEEDS].tolist() if path.is_file() else []
+    return int(seeds[number]) if number < len(seeds) else space.seeds
+
+
+def _apart(side: Side, ground: Ground) -> dict[str, Any]:
+    """Values of a side that another side has not."""
+    others = [one.axes for one in ground.sides]
+    return {k: v for k, v in side.axes.items() if any(it.get(k) != v for it in others)}
+
+
+def _print_run(axes: Mapping[str, Any], row: Mapping[str, Any], config: RunConfig) -> None:
+    said = " ".join(f"{key}={value}" for key, value in axes.items())
+    shown = [it for it in config.shows if it in row] or ["jct_s_mean"]
+    figures = ", ".join(f"{header_of(name)} {row[name]:.4g}" for name in shown)
+    print(f"{said}: {figures}: {published.shown(cell_of(config).folder)}", flush=True)
+
+
 def tried_cells(question: Inquiry, ground: Ground, trials: Trials, path: Path) -> pd.DataFrame:
     """The cells of a space: those that are stored, and the rest of its sample, stored as well.
 
@@ -153,7 +230,8 @@ class Made:
         self.map, self.claim, self._trials = Map(space, name, table), question.claims[name], trials
         self.points, self.basis = ground.reference, ground.basis
         self.start = self.points[len(self.points) // 2]
-        self.at_start = next(self._ask([self.start]))
+        (start,) = trials.run([self.start], OWN_SEEDS)
+        self.at_start = start.found[name]
         self.steps = alone(space, self.start, self._ask)
         self.comes = self.at_start.outcome is Outcome.COMES_OUT
         self.changes = nearest_alone(space, self.start, self.steps, self._ask, comes=not self.comes)
@@ -188,9 +266,12 @@ class Made:
             "agrees": dict(zip(("box", "regression"), found.agrees, strict=True)),
             "boxes": [_plain(asdict(one)) for one in found.box],
             "condition": condition(found),
+            "when": when(found),
+            "most": _digits(float(found.sizes.max())),
             "state": state_condition(found),
             "reversed": against(found, Outcome.REVERSED),
             "no_effect": against(found, Outcome.NO_EFFECT),
+            "points": [_plain(one) for one in self.points],
             "from": setting_text(found.space, self.start),
             "at_start": _plain(asdict(self.at_start)),
             "change": change_text(self.start, self.nearest, comes=self.comes),

@@ -65,6 +65,18 @@ def condition(found: Map) -> str:
     )
 
 
+def when(found: Map) -> str:
+    """`load >= 1.2 (right in 77% [58, 89], covers 87%)`; empty where no simple condition is."""
+    if not found.is_simple:
+        return ""
+    first, *others = (
+        f"{box_text(it.box)} (right in {it.density:.0%} [{100 * it.density_low:.0f}, "
+        f"{100 * it.density_high:.0f}], covers {it.coverage:.0%})"
+        for it in found.box
+    )
+    return " or ".join((first, *others))
+
+
 def _boxes_text(boxes: Sequence[Checked]) -> str:
     first, *others = boxes
     said = (

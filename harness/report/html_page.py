@@ -1,10 +1,10 @@
 """One offline HTML file of all that is published, with runs of this machine: `results/report.html`.
 
 Per paper: its headline, the verdicts by figure, and of each figure plot, claims and command. Then
-the league, and the newest runs below results/, down to where the time of a request went. What is
-published comes from results/claims, pages, figures and league; where no run is on this machine one
-small example is simulated. The file makes no network request: styles, script and plots are
-embedded.
+the maps of claims, the league, and the newest runs below results/, down to where the time of a
+request went. What is published comes from results/claims, pages, figures, conditions and league;
+where no run is on this machine one small example is simulated. The file makes no network request:
+styles, script and plots are embedded.
 """
 
 import base64
@@ -24,6 +24,7 @@ from harness.claims.texts import ours_of
 from harness.config.hydra_words import word
 from harness.league import kinds_of, table_of
 from harness.report import pages
+from harness.report.condition_maps import maps_part
 from harness.report.paper_page import frames_of, printed_of, why_of
 from harness.report.render import Frames, plain, render
 from harness.results import scenario_runs, scenarios
@@ -60,7 +61,8 @@ def write(root: Path, place: Path, *, serve: Callable[[Sequence[str]], pd.DataFr
     """
     every = [paper_part(root, load_paper(name)) for name in papers()]
     fidelity = plain(pages.part_of("fidelity-headline", root))
-    write_file(place, rendered(root, every, fidelity, league_part(root), runs_part(root, serve)))
+    maps, league = maps_part(root / "results"), league_part(root)
+    write_file(place, rendered(root, every, fidelity, league, runs_part(root, serve), maps))
     return place
 
 
@@ -70,18 +72,20 @@ def rendered(
     fidelity: str,
     league: Frames | None,
     runs: Sequence[Frames],
+    maps: Frames | None = None,
 ) -> str:
     """The file's text. Every value is escaped; those for the script cannot end its element."""
     data = {
         "runs": runs,
+        "maps": maps,
         "parts": [name.removesuffix("_s") for name in PARTS],
         "facts": FACTS,
         "claims": {
             one["paper"].name: {row["id"]: row["more"] for row in one["rows"]} for one in every
         },
     }
-    frames = {"papers": every, "fidelity": fidelity, "league": league, "runs": runs, "data": data}
-    return render("report.html.j2", **frames, picture=partial(picture, root))
+    frames = {"papers": every, "fidelity": fidelity, "league": league, "runs": runs, "maps": maps}
+    return render("report.html.j2", **frames, data=data, picture=partial(picture, root))
 
 
 def paper_part(root: Path, paper: Paper) -> Frames:

@@ -16,11 +16,15 @@ from harness.claims.effects import EffectKind
 from harness.claims.paper import Claim, FigureSpec, Judged, Paper, load_paper, papers
 from harness.claims.tables import write_csv
 from harness.claims.verdicts import Verdict, Word
+from harness.conditions.outcomes import Outcome
+from harness.conditions.trials import WHY
 from harness.config.paths import ROOT
 from harness.report import html_page
+from harness.report.condition_maps import maps_part
 from harness.report.paper_page import page_of
 from harness.tests.support.browser import PROGRAMS, Browser, browser, program
 from harness.tests.support.run_folders import write_two_requests
+from plots.conditions import COLOURS
 
 HOSTILE = "</script><script>alert(1)</script>\"'><img src=x onerror=alert(1)> & {{ 7 * 7 }}"
 MOST_BYTES = 10_000_000
@@ -200,6 +204,58 @@ def test_a_league_of_this_machine_is_shown_by_load(tmp_path: Path) -> None:
     assert list(table.index) == ["b", "a"]
 
 
+def with_maps(tmp_path: Path) -> Path:
+    """Results of a folder, with the published cells of one space, the second of them refused."""
+    conditions = tmp_path / "conditions"
+    (conditions / "ssjf").mkdir(parents=True)
+    published = ROOT / "results" / "conditions"
+    maps = json.loads((published / "ssjf.json").read_text(encoding="utf-8"))
+    one = {"fig4.jct-none": maps["fig4.jct-none"]}
+    (conditions / "ssjf.json").write_text(json.dumps(one))
+    table = pd.read_csv(published / "ssjf" / "fig4-none.csv").head(4).astype({WHY: object})
+    table.loc[1, [f"fig4.jct-none {it}" for it in ("value", "low", "high", "share")]] = float("nan")
+    table.loc[1, ["fig4.jct-none outcome", WHY]] = ["impossible", HOSTILE]
+    table.to_csv(conditions / "ssjf" / "fig4-none.csv", index=False)
+    return tmp_path
+
+
+def test_maps_are_explored_where_they_are_published(tmp_path: Path) -> None:
+    maps = maps_part(with_maps(tmp_path))
+    text = html_page.rendered(tmp_path, [], "", None, [], maps)
+    assert 'id="conditions"' in text
+    assert "</script><script>alert" not in text
+    (paper,) = data_of(text)["maps"]["papers"]
+    (claim,) = paper["claims"]
+    space = paper["spaces"][claim["space"]]
+    names = [it[0] for it in space["axes"]]
+    assert names[: space["dimensions"]] == ["load", "spread", "burstiness", "error", "requests"]
+    assert space["axes"][0][3:] == [True, 0.2, 60]
+    assert space["columns"]["load"][:2] == [25.59, 0.242]
+    assert space["why"] == {"1": HOSTILE}
+    assert (claim["value"][:2], claim["outcome"][:2]) == ([0.4311, None], [0, 4])
+    assert claim["influence"][:2] == ["error", "load"]
+
+
+def test_outcomes_have_the_colours_of_the_pictures() -> None:
+    style = (Path(html_page.__file__).parent / "templates" / "report.css").read_text("utf-8")
+    for place, outcome in enumerate(Outcome):
+        colour = COLOURS.get(outcome, "none").lower()
+        assert f".outcome{place} {{ fill: {colour};" in style
+
+
+def test_without_maps_there_is_no_section(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert maps_part(tmp_path) is None
+    text = html_page.rendered(tmp_path, [], "", None, [])
+    assert 'id="conditions"' not in text
+    path = with_maps(tmp_path) / "conditions" / "ssjf.json"
+    path.write_text(path.read_text(encoding="utf-8").replace('"digest": "', '"digest": "0'))
+    assert maps_part(tmp_path) is None
+    said = "left out: the map of fig4.jct-none: its space or its claim has been changed since"
+    assert said in capsys.readouterr().err
+
+
 def test_the_newest_runs_are_shown(tmp_path: Path) -> None:
     runs = [("0123456789ab", "a"), ("1123456789ab", "b"), ("2123456789ab", "b")]
     for name, policy in runs:
@@ -293,6 +349,27 @@ def test_a_run_leads_to_a_request_and_its_parts(shown: Browser) -> None:
     cells = "[...document.querySelectorAll('#request tbody tr')].map(it => it.innerText)"
     split = dict(line.split("\t", 1) for line in shown.run(cells))
     assert split["decode"].split() == ["1.500", "50%", "1.500"]
+
+
+@pytest.mark.slow
+def test_a_map_is_filtered_and_a_setting_names_its_command(shown: Browser) -> None:
+    dots = "document.querySelectorAll('#map-plot .dot').length"
+    every = shown.run(dots)
+    assert every > 200
+    shown.run("document.querySelector('#map-filters input').focus()")
+    shown.press("ArrowRight")
+    assert 0 < shown.run(dots) < every
+    shown.run("document.getElementById('map-plot').focus()")
+    command = "document.querySelector('#map-cell code').textContent"
+    first = shown.run(command)
+    shown.press("ArrowRight")
+    assert shown.run(command) != first
+    assert re.fullmatch(r"python -m harness conditions \w+ --cell \S+:\d+", shown.run(command))
+    shown.run("document.querySelector('#map-near tbody tr:nth-child(2) button').focus()")
+    shown.press("Enter")
+    assert shown.run("document.activeElement.id") == "map-cell"
+    shown.run("[...document.querySelectorAll('#map-filters button')].at(-1).click()")
+    assert shown.run(dots) == every
 
 
 @pytest.mark.slow

@@ -17,7 +17,7 @@ FLAGS = (
     *("--no-first-run", "--disable-background-networking", "--disable-component-update"),
     *("--remote-debugging-pipe", "--hide-scrollbars"),
 )
-KEYS = {"Escape": 27, "Enter": 13, "Tab": 9, "/": 191}
+KEYS = {"Escape": 27, "Enter": 13, "Tab": 9, "/": 191, "ArrowRight": 39}
 
 
 def program() -> str | None:
