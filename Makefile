@@ -119,13 +119,13 @@ rank: .venv/dev  ## where a policy of your own stands: make rank POLICY=path/to/
 	$(if $(POLICY),,$(error name a policy: make rank POLICY=path/to/mine.py))
 	$(BIN)/python -m harness rank -- "$$POLICY" $(LOADS)
 
-conditions: setup  ## in which settings a paper's claims come out: make conditions PAPER=ssjf CLAIM=fig4.jct-continuous; some 10 minutes a claim
+conditions: setup  ## in which settings a paper's claims come out: make conditions PAPER=ssjf CLAIM=fig4.jct-continuous; some 10 minutes a claim; CELL=SPACE:NUMBER serves one setting
 	$(if $(PAPER),,$(error name a paper: make conditions PAPER=ssjf))
-	$(BIN)/python -m harness conditions "$$PAPER" $(CLAIM)
+	$(BIN)/python -m harness conditions $(call option,cell,CELL) "$$PAPER" $(CLAIM)
 
-where: setup  ## in which settings one policy gains over another: make where A=ssjf_continuous B=vllm FIGURE=jct_s_mean GAIN=0.1 LOAD=sharegpt; also MODEL, GPU, WORDS
+where: setup  ## in which settings one policy gains over another: make where A=ssjf_continuous B=vllm FIGURE=jct_s_mean GAIN=0.1 LOAD=sharegpt; also TRACE, MODEL, GPU, WORDS
 	$(if $(and $(A),$(B)),,$(error name two policies: make where A=ssjf_continuous B=vllm))
-	$(BIN)/python -m harness where $(call option,figure,FIGURE) $(call option,gain,GAIN) $(call option,load,LOAD) \
+	$(BIN)/python -m harness where $(call option,figure,FIGURE) $(call option,gain,GAIN) $(call option,load,LOAD) $(call option,trace,TRACE) \
 		$(call option,model,MODEL) $(call option,gpu,GPU) -- "$$A" "$$B" $(WORDS)
 
 run: setup  ## any scenario: make run SCENARIO=ensembling

@@ -145,6 +145,9 @@ def where(
     figure: Annotated[str, typer.Option(help="Of a run.")] = "jct_s_mean",
     gain: Annotated[float, typer.Option(help="Share of the other's that counts.")] = 0.1,
     load: Annotated[str, typer.Option(help="Of scenarios/workload/lengths.")] = "sharegpt",
+    trace: Annotated[
+        Path | None, typer.Option(help="A file whose lengths are served, in place of a load.")
+    ] = None,
     model: Annotated[str, typer.Option(help="config.json of a model, or its name.")] = "",
     gpu: Annotated[str, typer.Option(help="A file of scenarios/hardware.")] = "h100_80g_8",
     settings: Annotated[int, typer.Option(min=6, max=12, help="2 to the power of it.")] = 8,
@@ -153,8 +156,10 @@ def where(
     from harness.config.hydra_words import word
     from harness.where import PoliciesAsked, make_where
 
-    words = [f"workload/lengths={load}", f"hardware={gpu}", *(more or [])]
+    words = [f"workload/lengths={load if trace is None else 'recorded'}", f"hardware={gpu}"]
+    words += [] if trace is None else [word("workload.lengths.file", str(trace.absolute()))]
     words += [word("workload.model", model)] if model else []
+    words += more or []
     make_where(PoliciesAsked(one, other, figure, gain, settings, words))
 
 

@@ -89,6 +89,17 @@ class Claim:
     ceiling: ClaimFunction | None = None
     effect: ClaimFunction | None = None
 
+    @property
+    def words(self) -> str:
+        """The claim in words of its own: its group, then what distinguishes it there."""
+        group, says = self.group.partition(" (")[0].split(), self.says.split()
+        if {word.strip(",:") for word in group} <= {word.strip(",:") for word in says}:
+            return self.says
+        pairs = zip(group, says, strict=False)
+        same = [one.strip(",") == other.strip(",") for one, other in pairs]
+        start = same.index(False) if False in same else len(same)
+        return f"{' '.join(group)}: {' '.join(says[start:] or says)}"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fact:

@@ -18,7 +18,7 @@ from pathlib import Path
 import pandas as pd
 from PIL import Image
 
-from harness.claims.paper import CODE, REFERENCE, Claim, Judged, Paper, load_paper, papers
+from harness.claims.paper import CODE, REFERENCE, Judged, Paper, load_paper, papers
 from harness.claims.tables import facts_path, read_csv, read_facts
 from harness.claims.texts import ours_of
 from harness.config.hydra_words import word
@@ -120,7 +120,7 @@ def _row(one: Judged) -> Frames:
     return {
         "id": claim.id,
         "figure": claim.figure,
-        "claim": label_of(claim),
+        "claim": claim.words,
         "paper": printed_of(one).text,
         "ours": ours.short,
         "interval": ours.after.strip(),
@@ -128,16 +128,6 @@ def _row(one: Judged) -> Frames:
         "why": why_of([one]),
         "more": {"quote": f"{claim.where}: {claim.quote}", "settings": settings},
     }
-
-
-def label_of(claim: Claim) -> str:
-    """The words of a claim alone: its group, then what distinguishes it there."""
-    group, says = claim.group.partition(" (")[0].split(), claim.says.split()
-    if {word.strip(",:") for word in group} <= {word.strip(",:") for word in says}:
-        return claim.says
-    same = [one.strip(",") == other.strip(",") for one, other in zip(group, says, strict=False)]
-    start = same.index(False) if False in same else len(same)
-    return f"{' '.join(group)}: {' '.join(says[start:] or says)}"
 
 
 def picture(root: Path, name: str) -> Frames | None:

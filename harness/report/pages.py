@@ -26,6 +26,8 @@ from harness.report.real_texts import order_text, same_batches_text, savings_tex
 from harness.report.render import Frames, counted, render
 
 MARK = re.compile(r"<!-- generated: ([\w-]+) -->\n(.*?)<!-- end: \1 -->", re.DOTALL)
+WHERE = "where-"
+"""How the part of a paper begins that says where its claims come out."""
 PEER = "peer_dynamo_w1_requests_per_s"
 """Figure of `make bench`: requests that a peer simulates a second, on the same load."""
 BASES = (
@@ -64,6 +66,8 @@ def rewritten(text: str, root: Path) -> str:
 
 def part_of(name: str, root: Path) -> str:
     """One part. ValueError for a name that no part has."""
+    if name.startswith(WHERE):
+        return render("where.md.j2", maps=maps_of(name.removeprefix(WHERE), root / "results"))
     if name not in PARTS:
         raise ValueError(f"there is no generated part {name}; there are {', '.join(PARTS)}")
     return render(f"{name}.md.j2", **PARTS[name](root / "results"))
@@ -86,13 +90,14 @@ def read_json(path: Path) -> Any:
 
 
 def holds(results: Path) -> Frames:
-    """Every paper with verdicts: its headline, and the verdicts at the reference."""
+    """Every paper with verdicts: its headline, its maps, and the verdicts at the reference."""
     papers = []
     for path in sorted((results / "claims").glob("*.csv")):
         rows = pd.read_csv(path)
         counts = counted(rows["verdict"][rows["setting"] == REFERENCE])
         said, _ = headline(results / "pages" / f"{path.stem}.md")
-        papers.append({"name": path.stem, "headline": said, "counts": counts})
+        maps = maps_of(path.stem, results)
+        papers.append({"name": path.stem, "headline": said, "counts": counts, "maps": maps})
     return {"papers": papers}
 
 
@@ -175,6 +180,20 @@ def conditions(results: Path) -> Frames:
         }
         papers.append({"title": paper.title, "rows": pd.DataFrame(rows), "pictures": pictures})
     return {"papers": papers}
+
+
+def maps_of(paper: str, results: Path) -> list[Frames]:
+    """Of each claim of a paper that has a map: what is claimed, and what its map says."""
+    path = results / "conditions" / f"{paper}.json"
+    if not path.is_file():
+        return []
+    claims = load_paper(paper).claims
+    found = []
+    for name, one in read_json(path).items():
+        tried = sum(one["counts"].values()) - one["counts"]["impossible"]
+        share = one["counts"]["comes out"] / tried
+        found.append({**one, "says": claims[name].words, "tried": tried, "share": share})
+    return found
 
 
 def _condition_row(claim: Claim, one: Mapping[str, Any]) -> dict[str, str]:

@@ -20,7 +20,7 @@ from harness.claims.paper import Judged, JudgedFact, Paper
 from harness.claims.texts import NONE, NOT_RUN, Shown, filled, joined, ours_of, printed, with_texts
 from harness.claims.verdicts import LOST_WITH, Verdict, Word, agrees
 from harness.config.paths import ROOT
-from harness.report.pages import measured_run
+from harness.report.pages import WHERE, measured_run, part_of
 from harness.report.render import Frames, render
 
 REASON_WORDS = 20
@@ -59,6 +59,7 @@ def page_of(
     paths = (results / "fidelity_runs" / f"{name}.json" for name in paper.measured)
     frames = frames_of(paper, judged, facts) | {
         "basis": basis.rstrip("."),
+        "where": part_of(f"{WHERE}{paper.name}", results.parent),
         "drawn": {path.stem for path in (results / "figures").glob(f"{paper.name}_*.png")},
         "measured": [measured_run(path) for path in paths if path.is_file()],
     }

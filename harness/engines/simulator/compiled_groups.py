@@ -32,9 +32,7 @@ from harness.interface.tables import attained_s
 Facts = Mapping[int, tuple[int, int, float]]
 
 _NO_ROWS = np.zeros((0, 0))
-MOST_TABLES = 256
-"""Tables and rules that are kept from one `reset` to the next, so that runs on many costs do not
-fill the memory."""
+MOST_TABLES = 256  # and rules, kept by `reset`: runs on ever other costs would fill the memory
 
 
 @dataclass(slots=True)
@@ -115,9 +113,8 @@ class CompiledGroups:
         self.world.next_s[:] = np.inf
         self._free = list(range(len(self.world.groups)))
         self._queue_used = 0
-        for kept in (self._tables, self._empty):
-            if len(kept) > MOST_TABLES:
-                kept.clear()
+        if max(len(self._tables), len(self._empty)) > MOST_TABLES:
+            self._tables, self._empty = [], {}
         self.world = self.world._replace(
             requests=requests.rows,
             pieces=requests.pieces,
@@ -160,20 +157,17 @@ class CompiledGroups:
 
     def _add_groups(self) -> None:
         """Twice as many groups."""
-        old = self.world.groups
-        groups = np.zeros(2 * len(old) + 1, GROUP)
-        groups[: len(old)] = old
-        next_s = np.full(len(groups), np.inf)
-        next_s[: len(old)] = self.world.next_s
+        old, count = self.world.groups, len(self.world.groups)
+        groups, next_s = np.zeros(2 * count + 1, GROUP), np.full(2 * count + 1, np.inf)
+        groups[:count], next_s[:count] = old, self.world.next_s
         self.world = self.world._replace(groups=groups, next_s=next_s)
-        self._free += range(len(old), len(groups))
+        self._free += range(count, len(groups))
 
     def _table(self, table: IterationTable) -> int:
         """Place of a table among the records."""
-        for place, known in enumerate(self._tables):
-            if known is table:
-                return place
-        place = len(self._tables)
+        place = next((at for at, it in enumerate(self._tables) if it is table), len(self._tables))
+        if place < len(self._tables):
+            return place
         if place == len(self.world.tables):
             records = np.zeros(2 * place + 1, TABLE)
             records[:place] = self.world.tables
