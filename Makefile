@@ -112,7 +112,7 @@ compare: setup  ## which scheduler for a recorded load: make compare TRACE=my.js
 		$(call option,tensor-parallel,TP) $(call option,data-parallel,DP) $(call option,ttft,TTFT) $(call option,tpot,TPOT) \
 		$(call option,itl,ITL) $(call option,requests,REQUESTS) $(call option,out,OUT) -- "$$TRACE" $(WORDS)
 
-league: setup  ## every scheduler of one engine on the same loads: about 15 minutes; LOADS="sharegpt lmsys" for some
+league: setup  ## every scheduler of one engine on the same loads, then which of the strongest wins where: about 20 minutes; LOADS="sharegpt lmsys" for some
 	$(BIN)/python -m harness league $(LOADS)
 
 rank: .venv/dev  ## where a policy of your own stands: make rank POLICY=path/to/mine.py LOADS=sharegpt

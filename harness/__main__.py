@@ -85,11 +85,24 @@ def compare(
 
 
 @app.command(rich_help_panel=COMPARE)
-def league(loads: Loads = None, publish: Publish = False) -> None:
-    """Every scheduler of one engine on the same loads."""
+def league(
+    loads: Loads = None,
+    winners: Annotated[
+        bool,
+        typer.Option("--winners", help="No loads: the last part, of the league that is there."),
+    ] = False,
+    publish: Publish = False,
+) -> None:
+    """Every scheduler of one engine on the same loads, and in which settings the strongest win."""
     from harness.league import write_league
+    from harness.winners import write_winners
 
-    write_league(loads or [], publish=publish)
+    if winners and loads:
+        raise ValueError("--winners is of the whole league: name no load")
+    if not winners:
+        write_league(loads or [], publish=publish)
+    if not loads:
+        write_winners(publish=publish)
 
 
 @app.command(rich_help_panel=COMPARE)

@@ -7,7 +7,7 @@ the GPU has, and at one share with room for a few requests only. Writes league.c
 share, KV, policy and figure, with its mean over seeds, its ratio to the reference, its regret - how
 much worse than the best - and its rank: 1 and the number of policies that are better beyond noise,
 paired by seed. With --publish below results/league, else below results/local. Draws a plot and
-writes a page.
+writes a page. The whole league ends with `harness.winners`, which writes a part of that page.
 """
 
 import os
@@ -89,16 +89,19 @@ def judged(rows: pd.DataFrame) -> pd.DataFrame:
     return found
 
 
-def _words(name: str, results: Path) -> list[str]:
-    """What a load is, on one GPU."""
+def load_words(name: str) -> list[str]:
+    """What a load is, on one GPU, beside the scenario that serves it."""
     kind = KINDS[LOADS[name]]
     return [
         *(it.format(root=ROOT) for it in (*kind["words"], *kind["loads"][name])),
-        *(f"+scenario={LOADS[name]}", f"name=league_{name}", "tracking=none"),
-        word("results", str(results)),
         # Some policies never cut a prompt: a batch has room for the longest.
         f"engine.max_num_batched_tokens={CONTEXT_TOKENS}",
     ]
+
+
+def _words(name: str, results: Path) -> list[str]:
+    place = (f"+scenario={LOADS[name]}", f"name=league_{name}", "tracking=none")
+    return [*load_words(name), *place, word("results", str(results))]
 
 
 def _ran(words: Sequence[str]) -> pd.DataFrame:

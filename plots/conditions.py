@@ -77,8 +77,8 @@ def _cells(axes: Axes, found: Map, points: Sequence[Point]) -> None:
         axes.add_patch(frame)
     own = ([it[one.name] for it in points] for one in (across, up))
     axes.plot(*own, linestyle="none", label="own points", **STAR)
-    _scale(across, axes.xaxis, axes.set_xscale)
-    _scale(up, axes.yaxis, axes.set_yscale)
+    set_scale_of(across, axes.xaxis, axes.set_xscale)
+    set_scale_of(up, axes.yaxis, axes.set_yscale)
     axes.set_xlabel(across.words)
     axes.set_ylabel(up.words)
     axes.set_title("where it comes out; frame: the box of the sentence", loc="left", fontsize=11)
@@ -86,7 +86,7 @@ def _cells(axes: Axes, found: Map, points: Sequence[Point]) -> None:
 
 def _shade(axes: Axes, found: Map, across: Dimension, up: Dimension) -> None:
     grid = np.linspace(0.0, 1.0, GRID)
-    shares = (_shares(one, found.table[one.name].to_numpy(float)) for one in (across, up))
+    shares = (shares_of(one, found.table[one.name].to_numpy(float)) for one in (across, up))
     near_x, near_y = (np.exp(-0.5 * ((grid[:, None] - it) / WIDTH) ** 2) for it in shares)
     weight = np.einsum("jc,ic->ijc", near_x, near_y)
     share = (weight * found.comes).sum(-1) / weight.sum(-1)
@@ -94,11 +94,13 @@ def _shade(axes: Axes, found: Map, across: Dimension, up: Dimension) -> None:
     axes.pcolormesh(x, y, share, cmap=SHADE, vmin=0, vmax=1, shading="gouraud", zorder=0)
 
 
-def _shares(one: Dimension, values: Floats) -> Floats:
+def shares_of(one: Dimension, values: Floats) -> Floats:
+    """Where values lie in the range of a dimension."""
     return np.array([one.share(value) for value in values.tolist()])
 
 
-def _scale(one: Dimension, axis: Any, set_scale: Any) -> None:
+def set_scale_of(one: Dimension, axis: Any, set_scale: Any) -> None:
+    """An axis on the scale of a dimension, with plain numbers beside it."""
     if not one.is_log:
         return
     set_scale("log")

@@ -196,6 +196,12 @@ def maps_of(paper: str, results: Path) -> list[Frames]:
     return found
 
 
+def winners(results: Path) -> Frames:
+    """Which of the league's strongest policies wins in how many settings, and in which."""
+    found: Frames = read_json(results / "league" / "winners.json")
+    return found
+
+
 def _condition_row(claim: Claim, one: Mapping[str, Any]) -> dict[str, str]:
     start, tried = one["at_start"], sum(one["counts"].values())
     share = "" if start["share"] is None else f", {start['share']:.2f} of the claimed effect"
@@ -310,7 +316,7 @@ PARTS = {
     part.__name__.replace("_", "-"): part
     for part in (
         *(holds, costs, engines, served, predictor, verify, bench, fidelity, fidelity_vllm),
-        *(fidelity_headline, fidelity_runs, overhead, starting, conditions),
+        *(fidelity_headline, fidelity_runs, overhead, starting, conditions, winners),
     )
 }
 """By name, with the folder of results."""
