@@ -34,7 +34,9 @@ def name_of(dimension: str) -> str:
 
 
 def number(value: float) -> str:
-    """Two digits, whole where it is large."""
+    """Two digits, whole where it is large, with an exponent from a million on."""
+    if abs(value) >= 1e6:
+        return f"{value:.2g}".replace("e+0", "e")
     return f"{value:,.0f}" if abs(value) >= 10 else f"{value:.2g}"
 
 

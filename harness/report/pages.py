@@ -12,8 +12,8 @@ from typing import Any
 
 import pandas as pd
 
-from harness.claims.paper import REFERENCE, Claim, load_paper
-from harness.claims.texts import NONE, printed
+from harness.claims.paper import REFERENCE, Claim, Paper, load_paper
+from harness.claims.texts import NONE, number, printed
 from harness.conditions.texts import name_of
 from harness.config.paths import PROFILES, ROOT
 from harness.costs.engine_kinds import ENGINES, engine_kind
@@ -178,8 +178,32 @@ def conditions(results: Path) -> Frames:
         pictures = {
             f"{path.stem}/{name.replace('.', '-')}": paper.claims[name].says for name in maps
         }
-        papers.append({"title": paper.title, "rows": pd.DataFrame(rows), "pictures": pictures})
+        real = sorted((results / "conditions" / path.stem).glob("*.measured.json"))
+        measured = [_boundary(paper, read_json(it)) for it in real]
+        parts = {"rows": pd.DataFrame(rows), "pictures": pictures, "measured": measured}
+        papers.append({"title": paper.title, **parts})
     return {"papers": papers}
+
+
+def _boundary(paper: Paper, found: Frames) -> Frames:
+    """What comes out of a claim on both sides of a limit, on a real engine and simulated."""
+    claim, along = paper.claims[found["claim"]], name_of(found["along"])
+    rows = [
+        {
+            along: f"{one['at']:g}",
+            "by its map": "inside" if one["inside"] else "outside",
+            **{name: _came_out(one, name, claim.unit) for name in ("simulated", "measured")},
+            "as the map says": "yes" if one["as told"] else "no",
+        }
+        for one in found["rows"]
+    ]
+    others = ", ".join(f"{name_of(name)} {it:g}" for name, it in found["setting"].items())
+    return found | {"says": claim.words, "sides": pd.DataFrame(rows), "others": others}
+
+
+def _came_out(row: Mapping[str, Any], engine: str, unit: str) -> str:
+    value, low, high = (number(row[f"{engine} {it}"], unit) for it in ("value", "low", "high"))
+    return f"{row[f'{engine} outcome']}: {value}{unit} [{low}, {high}]"
 
 
 def maps_of(paper: str, results: Path) -> list[Frames]:
