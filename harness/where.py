@@ -32,11 +32,11 @@ from harness.conditions.outcomes import Found, Outcome, found_of
 from harness.conditions.space import Point, Space, read_spaces, space_of
 from harness.conditions.texts import (
     against,
+    best_of,
     change_text,
     condition,
     setting_text,
     state_condition,
-    when,
 )
 from harness.conditions.trials import SEEDS, Inquiry, OfPaper, Trials, asked
 from harness.config.hydra_words import word
@@ -266,7 +266,8 @@ class Made:
             "agrees": dict(zip(("box", "regression"), found.agrees, strict=True)),
             "boxes": [_plain(asdict(one)) for one in found.box],
             "condition": condition(found),
-            "when": when(found),
+            "simple": found.is_simple,
+            "limits": best_of(found),
             "most": _digits(float(found.sizes.max())),
             "state": state_condition(found),
             "reversed": against(found, Outcome.REVERSED),
@@ -274,7 +275,8 @@ class Made:
             "points": [_plain(one) for one in self.points],
             "from": setting_text(found.space, self.start),
             "at_start": _plain(asdict(self.at_start)),
-            "change": change_text(self.start, self.nearest, comes=self.comes),
+            "change": change_text(found.space, self.start, self.nearest, comes=self.comes),
+            "steps": [_plain(asdict(one)) for one in self.steps],
             "changes": [_plain(asdict(one)) for one in self.changes],
             "influence": {it.dimension: _digits(it.mean) for it in found.influences if it.is_seen},
         }

@@ -81,7 +81,7 @@ def _cells(axes: Axes, found: Map, points: Sequence[Point]) -> None:
     set_scale_of(up, axes.yaxis, axes.set_yscale)
     axes.set_xlabel(across.words)
     axes.set_ylabel(up.words)
-    axes.set_title("where it comes out; frame: the box of the sentence", loc="left", fontsize=11)
+    axes.set_title("where it comes out; frame: limits told", loc="left", fontsize=11)
 
 
 def _shade(axes: Axes, found: Map, across: Dimension, up: Dimension) -> None:
@@ -144,10 +144,12 @@ def _tornado(axes: Axes, found: Map, claim: Claim, steps: Sequence[LoneMove], st
         none + (times * printed - none) * 2 / 3, color=style.INK, linestyle="--", linewidth=1
     )
     axes.axvline(none, color=style.INK, linewidth=0.6)
-    axes.set_yticks(range(len(order)), [f"{name_of(it)}, {number(start[it])}" for it in order])
-    axes.set_xlabel(fill(f"{claim.says}{', %' if claim.unit == '%' else ''}", LABEL_LETTERS))
+    axes.set_yticks(
+        range(len(order)), [f"{name_of(it, found.space)}, {number(start[it])}" for it in order]
+    )
+    axes.set_xlabel(fill(f"{claim.words}{', %' if claim.unit == '%' else ''}", LABEL_LETTERS))
     lines = "dashed: from here it comes out" if not claim.quote else "orange: printed, dashed: 2/3"
-    axes.set_title(f"one change at a time; {lines}", loc="left", fontsize=11)
+    axes.set_title(f"one change alone; {lines}", loc="left", fontsize=11)
 
 
 def _state(axes: Axes, found: Map, claim: Claim) -> None:
@@ -163,4 +165,4 @@ def _state(axes: Axes, found: Map, claim: Claim) -> None:
             **DOT,
         )
     axes.set_xlabel(fill(STATE[WAITING], LABEL_LETTERS))
-    axes.set_title("by what the baseline went through", loc="left", fontsize=11)
+    axes.set_title("by the baseline's waiting", loc="left", fontsize=11)

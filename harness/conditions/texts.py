@@ -25,12 +25,13 @@ SHORT: Mapping[str, str] = {
     "preempted_share": "share of preempted requests",
     "kv_use": "use of the KV",
 }
-"""Dimensions and states in a sentence; others stand under their own names."""
+"""Dimensions and states in a sentence; those of a paper alone have words of its own."""
 
 
-def name_of(dimension: str) -> str:
-    """A dimension in a sentence."""
-    return SHORT.get(dimension, dimension.replace("_", " "))
+def name_of(name: str, space: Space) -> str:
+    """A dimension, or a state, in a sentence."""
+    own = {it.name: it.words.partition(",")[0] for it in space.dimensions}
+    return SHORT.get(name) or own[name]
 
 
 def number(value: float) -> str:
@@ -40,15 +41,15 @@ def number(value: float) -> str:
     return f"{value:,.0f}" if abs(value) >= 10 else f"{value:.2g}"
 
 
-def box_text(box: Box) -> str:
+def box_text(box: Box, space: Space) -> str:
     """`load >= 1.2, prediction error <= 0.77`."""
     said = []
     for name, (low, high) in box.limits.items():
         if isfinite(low) and isfinite(high):
-            said.append(f"{name_of(name)} {number(low)} to {number(high)}")
+            said.append(f"{name_of(name, space)} {number(low)} to {number(high)}")
         else:
             sign, end = (">=", low) if isfinite(low) else ("<=", high)
-            said.append(f"{name_of(name)} {sign} {number(end)}")
+            said.append(f"{name_of(name, space)} {sign} {number(end)}")
     return ", ".join(said)
 
 
@@ -61,32 +62,30 @@ def condition(found: Map) -> str:
         most = f"most: {share} of the claimed effect at {at}"
         return f"Nowhere in the ranges tried: {tried} cells; {most}."
     if not found.is_simple:
-        return f"No simple condition: it comes out in {comes / tried:.0%} of {tried}."
-    return (
-        f"Comes out when {_boxes_text(found.box)} ({tried} tried, {found.held.sum()} for checking)."
-    )
+        best = f" The best limits: {best_of(found)}." if found.box else ""
+        return f"No simple condition: it comes out in {comes / tried:.0%} of {tried}.{best}"
+    checked = f"{tried} tried, {found.held.sum()} for checking"
+    return f"Comes out when {_boxes_text(found.box, found.space)} ({checked})."
 
 
-def when(found: Map) -> str:
-    """`load >= 1.2 (right in 77% [58, 89], covers 87%)`; empty where no simple condition is."""
-    if not found.is_simple:
-        return ""
-    first, *others = (
-        f"{box_text(it.box)} (right in {it.density:.0%} [{100 * it.density_low:.0f}, "
+def best_of(found: Map) -> str:
+    """`load >= 1.2 (right in 77% [58, 89], covers 87%)`; empty where no box is told."""
+    return " or ".join(
+        f"{box_text(it.box, found.space)} (right in {it.density:.0%} [{100 * it.density_low:.0f}, "
         f"{100 * it.density_high:.0f}], covers {it.coverage:.0%})"
         for it in found.box
     )
-    return " or ".join((first, *others))
 
 
-def _boxes_text(boxes: Sequence[Checked]) -> str:
+def _boxes_text(boxes: Sequence[Checked], space: Space) -> str:
     first, *others = boxes
     said = (
-        f"{box_text(first.box)}; right in {first.density:.0%} [{100 * first.density_low:.0f}, "
-        f"{100 * first.density_high:.0f}] of such settings, covers {first.coverage:.0%} of those "
-        "where it does"
+        f"{box_text(first.box, space)}; right in {first.density:.0%} "
+        f"[{100 * first.density_low:.0f}, {100 * first.density_high:.0f}] of such settings, covers "
+        f"{first.coverage:.0%} of those where it does"
     )
-    return said + "".join(f"; or {box_text(it.box)} (right in {it.density:.0%})" for it in others)
+    more = (f"; or {box_text(it.box, space)} (right in {it.density:.0%})" for it in others)
+    return said + "".join(more)
 
 
 def state_condition(found: Map) -> str:
@@ -94,21 +93,23 @@ def state_condition(found: Map) -> str:
     boxes = found.state_box
     if not boxes or not any(name in STATE for name in boxes[0].box.limits):
         return ""
-    return f"It helps at all when {_boxes_text(boxes[:1])}."
+    return f"It helps at all when {_boxes_text(boxes[:1], found.space)}."
 
 
 def against(found: Map, outcome: Outcome) -> str:
     """`Reversed when ...`; empty where no box is told."""
     boxes = found.boxes(outcome)
-    return f"{outcome.value.capitalize()} when {_boxes_text(boxes[:1])}." if boxes else ""
+    return (
+        f"{outcome.value.capitalize()} when {_boxes_text(boxes[:1], found.space)}." if boxes else ""
+    )
 
 
-def change_text(start: Point, change: Change | None, *, comes: bool) -> str:
+def change_text(space: Space, start: Point, change: Change | None, *, comes: bool) -> str:
     """What brings a claim at the paper's point, or where it is lost first."""
     if change is None:
         return "None of one, two or three changes brings it." if not comes else ""
     said = " and ".join(
-        f"{name_of(name)} {number(start[name])} -> {number(value)}"
+        f"{name_of(name, space)} {number(start[name])} -> {number(value)}"
         for name, value in change.values.items()
     )
     if comes:
@@ -119,4 +120,6 @@ def change_text(start: Point, change: Change | None, *, comes: bool) -> str:
 
 def setting_text(space: Space, setting: Point) -> str:
     """`load 1.0, batches 4, ...`."""
-    return ", ".join(f"{name_of(it.name)} {number(setting[it.name])}" for it in space.dimensions)
+    return ", ".join(
+        f"{name_of(it.name, space)} {number(setting[it.name])}" for it in space.dimensions
+    )

@@ -141,11 +141,12 @@ class Wins:
         if name in self.boxes:
             one = self.boxes[name]
             right = f"right in {one.density:.0%} of such settings, covers {one.coverage:.0%}"
-            return f" (when {box_text(one.box)}; {right} of these)"
+            return f" (when {box_text(one.box, self.question.space)}; {right} of these)"
         if name not in self.question.policies or not (around := self.around(name)).limits:
             return ""
         inside = around.holds({it: self.won[it].to_numpy(float) for it in around.limits})
-        return f" (all of them at {box_text(around)}: {self.counts[name]} of {inside.sum()} there)"
+        limits = box_text(around, self.question.space)
+        return f" (all of them at {limits}: {self.counts[name]} of {inside.sum()} there)"
 
     def around(self, name: str) -> Box:
         """The least box around the settings that a policy wins, to two digits outwards.

@@ -64,9 +64,10 @@ def _lack(
 def _space(space: Space, table: pd.DataFrame) -> Frames:
     """Axes with their ranges, and a column for each; sentences of impossible cells by number."""
     axes = [
-        [it.name, name_of(it.name), it.words, it.is_log, it.low, it.high] for it in space.dimensions
+        [it.name, name_of(it.name, space), it.words, it.is_log, it.low, it.high]
+        for it in space.dimensions
     ]
-    axes += [[it, name_of(it), words, False, 0, 1] for it, words in STATE.items()]
+    axes += [[it, name_of(it, space), words, False, 0, 1] for it, words in STATE.items()]
     names = [str(it[0]) for it in axes if table[str(it[0])].nunique() > 1]
     whys = table[WHY].dropna().astype(str)
     return {

@@ -14,6 +14,7 @@ import pandas as pd
 
 from harness.claims.paper import REFERENCE, Claim, Paper, load_paper
 from harness.claims.texts import NONE, number, printed
+from harness.conditions.space import Space, read_spaces
 from harness.conditions.texts import name_of
 from harness.config.paths import PROFILES, ROOT
 from harness.costs.engine_kinds import ENGINES, engine_kind
@@ -174,7 +175,11 @@ def conditions(results: Path) -> Frames:
     papers = []
     for path in sorted((results / "conditions").glob("*.json")):
         paper, maps = load_paper(path.stem), read_json(path)
-        rows = [_condition_row(paper.claims[name], one) for name, one in maps.items()]
+        spaces = read_spaces(path.stem)
+        rows = [
+            _condition_row(paper.claims[name], one, spaces[one["space"]])
+            for name, one in maps.items()
+        ]
         pictures = {
             f"{path.stem}/{name.replace('.', '-')}": paper.claims[name].says for name in maps
         }
@@ -187,7 +192,8 @@ def conditions(results: Path) -> Frames:
 
 def _boundary(paper: Paper, found: Frames) -> Frames:
     """What comes out of a claim on both sides of a limit, on a real engine and simulated."""
-    claim, along = paper.claims[found["claim"]], name_of(found["along"])
+    claim, space = paper.claims[found["claim"]], read_spaces(paper.name)[found["space"]]
+    along = name_of(found["along"], space)
     rows = [
         {
             along: f"{one['at']:g}",
@@ -197,7 +203,7 @@ def _boundary(paper: Paper, found: Frames) -> Frames:
         }
         for one in found["rows"]
     ]
-    others = ", ".join(f"{name_of(name)} {it:g}" for name, it in found["setting"].items())
+    others = ", ".join(f"{name_of(name, space)} {it:g}" for name, it in found["setting"].items())
     return found | {"says": claim.words, "sides": pd.DataFrame(rows), "others": others}
 
 
@@ -226,7 +232,7 @@ def winners(results: Path) -> Frames:
     return found
 
 
-def _condition_row(claim: Claim, one: Mapping[str, Any]) -> dict[str, str]:
+def _condition_row(claim: Claim, one: Mapping[str, Any], space: Space) -> dict[str, str]:
     start, tried = one["at_start"], sum(one["counts"].values())
     share = "" if start["share"] is None else f", {start['share']:.2f} of the claimed effect"
     return {
@@ -237,7 +243,7 @@ def _condition_row(claim: Claim, one: Mapping[str, Any]) -> dict[str, str]:
         "share that comes out": f"{one['counts']['comes out'] / tried:.0%}",
         "where": " ".join(filter(None, (one["condition"], one["state"], one["reversed"]))),
         "nearest change": one["change"],
-        "decided by": ", ".join(map(name_of, [*one["influence"]][:3])),
+        "decided by": ", ".join(name_of(it, space) for it in [*one["influence"]][:3]),
     }
 
 

@@ -60,7 +60,7 @@ def test_a_planted_box_is_found() -> None:
     assert box.box.limits["error"][1] == pytest.approx(0.6, rel=0.1)
     assert min(box.density, box.coverage, *found.agrees) > 0.9
     assert [it.dimension for it in found.influences if it.is_seen] == ["load", "error"]
-    assert condition(found).startswith(f"Comes out when {box_text(box.box)}; right in ")
+    assert condition(found).startswith(f"Comes out when {box_text(box.box, SPACE)}; right in ")
 
 
 def test_shuffled_outcomes_have_no_box() -> None:

@@ -121,7 +121,13 @@ def serve(paper: str, claim: str, asked: Boundary, *, publish: bool) -> None:
     print_table(pd.DataFrame(rows), Console())
     engine = cell_of(configuration(grounds[MEASURED].baseline.plain)).engine.about
     content = {
-        **{"claim": claim, "along": asked.along, "setting": asked.setting, "seeds": asked.seeds},
+        **{
+            "claim": claim,
+            "space": asked.space,
+            "along": asked.along,
+            "setting": asked.setting,
+            "seeds": asked.seeds,
+        },
         **{"engine": engine, "machine": machine(), "rows": rows},
     }
     folder = published.place("conditions", publish=publish) / paper
