@@ -265,7 +265,8 @@ def fidelity_runs(results: Path) -> Frames:
 def measured_run(path: Path) -> Frames:
     """A stored comparison of measured and simulated runs, with sentences on what it says."""
     content: Frames = read_json(path)
-    said = [*savings_texts(content.get("savings", ())), *map(order_text, content.get("order", ()))]
+    saved = savings_texts(content.get("savings", ()))
+    said = [*saved, *map(order_text, content.get("order", ()))]
     batches = content.get("batches", ())
     same = [row["system"] for row in batches if row["exact"] and row["equal"] == row["seeds"]]
     each = [row for row in batches if row["system"] not in same or len(same) < 2]
@@ -273,7 +274,7 @@ def measured_run(path: Path) -> Frames:
         len(same) > 1
     )
     told += map(same_batches_text, each)
-    return content | {"name": path.stem, "said": said, "batches": told}
+    return content | {"name": path.stem, "saved": saved, "said": said, "batches": told}
 
 
 def fidelity_vllm(results: Path) -> Frames:

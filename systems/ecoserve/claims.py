@@ -146,10 +146,6 @@ CAUSES: Mapping[str, str] = {
 }
 """Groups of failures and why."""
 CONTROLS: Mapping[str, str] = {
-    "JCT and rate": (
-        "Alpaca at half of vLLM's capacity and above; FastGen gains as much. No gain of "
-        "EcoServe's own mechanisms was found."
-    ),
     "Throughput": (
         "none with equal limits, as the ceiling is below what is printed; {fact: throughput over "
         "vLLM's of 8 requests, ShareGPT} where vLLM runs eight requests at a time, as ORCA and "

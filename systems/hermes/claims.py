@@ -360,11 +360,7 @@ CAUSES: Mapping[str, str] = {
 }
 """Groups of failures and why."""
 CONTROLS: Mapping[str, str] = {
-    "Completion times": (
-        f"on one A100 the text's mix with {SEED_0} (`hermes_windows`, `workload.kind_draw`); on "
-        "eight H800 the program's 1,500 applications (`hermes_h800_code`), or the window of 1x: "
-        f"{{fig10.act-vllm@{AT_1X}}} / {{fig10.act-parrot@{AT_1X}}} / {{fig10.act-vtc@{AT_1X}}}."
-    ),
+    "Completion times, eight H800": "the program's 1,500 applications (`hermes_h800_code`).",
     "Deadlines": "none found; nearest the program's rule and deadlines: {fig11.deadline@code}.",
 }
 """The mildest setting in which a mechanism gives what is printed."""

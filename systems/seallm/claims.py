@@ -321,18 +321,13 @@ CAUSES: Mapping[str, str] = {
 }
 """Groups of failures and why."""
 CONTROLS: Mapping[str, str] = {
-    "Sharing": (
-        "over vLLM of tensor parallel 2 the reference; over AlpaServe none with a search that "
-        "knows batching, with its program's {fact: lower latency than AlpaServe as its program "
-        "searches, up to}."
-    ),
     "Replacement": (
         "rates that drift by a sigma of 1 within eight minutes, for 20 minutes (`seallm_drift`), "
         "at which SeaLLM's own normalized latency is {fact: normalized latency of SeaLLM, drift 1}."
     ),
     "Order": (
-        "over FCFS services that are alike, or eight services (variations of `seallm_rates`, in "
-        "which figure 8's claim holds); over skip-join queues none found."
+        "over FCFS eight services, or services that are alike (variations of `seallm_rates`); "
+        "over skip-join queues none found."
     ),
 }
 """The mildest setting in which a mechanism gives what is printed."""
