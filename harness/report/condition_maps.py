@@ -82,7 +82,7 @@ def _claim(claim: Claim, space: Space, one: Mapping[str, Any], table: pd.DataFra
     places = {it.value: number for number, it in enumerate(Outcome)}
     return {
         "id": claim.id,
-        "says": claim.says,
+        "says": claim.words,
         "unit": claim.unit,
         "printed": printed(claim.paper, claim.printed, claim.unit).short,
         "space": space.name,

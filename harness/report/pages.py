@@ -181,7 +181,7 @@ def conditions(results: Path) -> Frames:
             for name, one in maps.items()
         ]
         pictures = {
-            f"{path.stem}/{name.replace('.', '-')}": paper.claims[name].says for name in maps
+            f"{path.stem}/{name.replace('.', '-')}": paper.claims[name].words for name in maps
         }
         real = sorted((results / "conditions" / path.stem).glob("*.measured.json"))
         measured = [_boundary(paper, read_json(it)) for it in real]
@@ -236,7 +236,7 @@ def _condition_row(claim: Claim, one: Mapping[str, Any], space: Space) -> dict[s
     start, tried = one["at_start"], sum(one["counts"].values())
     share = "" if start["share"] is None else f", {start['share']:.2f} of the claimed effect"
     return {
-        "claim": f"{claim.says} (`{claim.id}`)",
+        "claim": f"{claim.words} (`{claim.id}`)",
         "printed": printed(claim.paper, claim.printed, claim.unit).short,
         "at the paper's own point": f"{start['outcome']}{share}: {one['from']}",
         "settings": ", ".join(f"{n} {word}" for word, n in one["counts"].items() if n),
