@@ -33,10 +33,10 @@ from plots import winners as pictures
 LOAD = "sharegpt"
 """Whose lengths are reshaped; its arrivals are Poisson."""
 KIND = LOADS[LOAD]
-COUNT = 5
+COUNT, ALIKE = 5, 0.95
+REQUESTS = 1000
+"""Of a setting: more than the league's, so that at loads below 1 requests wait, too."""
 LOG2_CELLS, SEEDS, MOST_SEEDS = 8, 3, 5
-BACKLOG = 300
-"""Requests that the capacity of a setting is measured on, as many as the league's."""
 LITTLE = 0.05
 """Share of the reference's JCT: below it an order of waiting requests has little to change."""
 DIMENSIONS: Mapping[str, Any] = {
@@ -49,10 +49,11 @@ PART = re.compile("(<!-- generated: winners -->\n).*?(<!-- end: winners -->)", r
 
 
 def strongest(found: pd.DataFrame) -> dict[str, list[str]]:
-    """The `COUNT` policies of least median regret, each with those whose figures are all equal.
+    """The `COUNT` policies of least median regret, each with those that are about equal.
 
-    Such policies count as one, under the reference's name where that is one of them. Raises
-    ValueError for a league without loads of requests.
+    Policies of which `ALIKE` of the figures differ by less than `GAIN` count as one, under the
+    reference's name where that is one of them. Raises ValueError for a league without loads of
+    requests.
     """
     names = kinds_of(found).get(KIND)
     if not names:
@@ -61,14 +62,20 @@ def strongest(found: pd.DataFrame) -> dict[str, list[str]]:
     values = rows.pivot_table("value", "policy", ["load", "share", "kv", "figure"])
     same: list[list[str]] = []
     for policy in map(str, table_of(found, names).index):
-        own = values.loc[policy]
-        alike = [it for it in same if np.array_equal(values.loc[it[0]], own, equal_nan=True)]
+        alike = [it for it in same if _alike(values.loc[[it[0], policy]])]
         if alike:
             alike[0].append(policy)
         else:
             same.append([policy])
     ordered = [sorted(it, key=lambda name: name != REFERENCE) for it in same[:COUNT]]
     return {first: others for first, *others in ordered}
+
+
+def _alike(two: pd.DataFrame) -> bool:
+    """Whether two rows of figures are about equal."""
+    one, other = two.to_numpy(np.float64)
+    near = np.isclose(one, other, rtol=GAIN, atol=0.0, equal_nan=True)
+    return bool(near.mean() >= ALIKE)
 
 
 def served_as(policy: str) -> str:
@@ -87,13 +94,17 @@ def question_of(policies: Sequence[str]) -> OfWinners:
     content: dict[str, Any] = {
         "claims": {claim_id(it, figure): None for figure in figures for it in policies},
         "scenario": KIND,
-        "words": [*load_words(LOAD), word("++matrix", {"policy": served, "seed": [0]})],
+        "words": [
+            *load_words(LOAD),
+            f"workload.requests={REQUESTS}",
+            word("++matrix", {"policy": served, "seed": [0]}),
+        ],
         "baseline": {"policy": REFERENCE},
         "log2_cells": LOG2_CELLS,
         "log2_most": LOG2_CELLS,  # a policy that seldom wins doubles no sample
         "seeds": SEEDS,
         "most_seeds": MOST_SEEDS,
-        "backlog": BACKLOG,
+        "backlog": REQUESTS,
         "longest_output_tokens": LONGEST_TOKENS,
         "dimensions": DIMENSIONS,
     }
@@ -136,7 +147,7 @@ def content_of(parts: Sequence[Wins], ground: Ground, tried: pd.DataFrame) -> di
         "reference": REFERENCE,
         "gain": GAIN,
         "load": LOAD,
-        "size": KINDS[KIND]["size"],
+        "size": f"{REQUESTS:,} requests",
         "cells": len(tried),
         "limits": {limit: plain["engine"][limit] for limit in LIMITS},
         "little_waiting": {"below": LITTLE, "share": float((tried[WAITING] < LITTLE).mean())},
