@@ -182,7 +182,11 @@ def conditions(
     claims: Annotated[list[str] | None, typer.Argument(help="All of them for none.")] = None,
     publish: Publish = False,
     cell: Annotated[
-        str, typer.Option(metavar="SPACE:NUMBER", help="Serve this cell alone and keep its runs.")
+        str,
+        typer.Option(
+            metavar="SPACE:NUMBER",
+            help="Serve this cell alone and keep its runs; of a CLAIM its nearest change.",
+        ),
     ] = "",
 ) -> None:
     """In which settings a paper's claims come out, and which change of its own is nearest."""

@@ -118,18 +118,24 @@ def make_maps(paper: str, claims: Sequence[str], *, publish: bool) -> None:
 
 
 def serve_cell(paper: str, named: str, results: Path = published.RESULTS) -> None:
-    """Serve the cell `SPACE:NUMBER` below `results`; print each run, and what claims give of them.
+    """Serve a cell below `results`; print each run, and what claims give of them.
 
-    Cells are counted from 0, as the rows of the space's stored cells are. Raises ValueError for a
-    space or a number that is not there, and where the setting is impossible.
+    The cell is `SPACE:NUMBER`, counted from 0 as the rows of the space's stored cells are, or a
+    claim, for the nearest change of the paper's own point that its published map has. Raises
+    ValueError for what is not there, and where the setting is impossible.
     """
-    space, number = cell_named(paper, named)
-    setting = space.sample(_most_cells(space))[number]
+    if ":" in named:
+        space, number = cell_named(paper, named)
+        setting: Point = space.sample(_most_cells(space))[number]
+        seeds = _seeds(paper, space, number)
+    else:
+        space, setting = _nearest(paper, named)
+        seeds = space.most_seeds
     ground, claims = ground_of(space), OfPaper(paper, space.name, space.content).claims
-    place = {"results": str(results), "name": f"{paper}_{space.name}_{number}"}
+    place = {"results": str(results), "name": f"{paper}_{named.replace(':', '_')}"}
     print(f"{named}: {setting_text(space, setting)}")
     rows = []
-    for seed in range(_seeds(paper, space, number)):
+    for seed in range(seeds):
         for side in ground.sides:
             config = ground.configuration(side, setting, seed).model_copy(update=place)
             run = api.run(config)
@@ -153,6 +159,17 @@ def cell_named(paper: str, named: str) -> tuple[Space, int]:
     if not (text.isdecimal() and int(text) <= most):
         raise ValueError(f"{name} has no cell {text!r}: its cells are 0 to {most}")
     return spaces[name], int(text)
+
+
+def _nearest(paper: str, claim: str) -> tuple[Space, Point]:
+    """The space of a claim, and the setting of its nearest change."""
+    path = published.place("conditions", publish=True) / f"{paper}.json"
+    maps = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    if claim not in maps:
+        raise ValueError(f"--cell {claim} is neither SPACE:NUMBER nor a claim with a map")
+    if not maps[claim]["nearest"]:
+        raise ValueError(f"{claim}: {maps[claim]['change'] or 'no change loses it'}")
+    return read_spaces(paper)[maps[claim]["space"]], maps[claim]["nearest"]
 
 
 def _most_cells(space: Space) -> int:
@@ -276,6 +293,7 @@ class Made:
             "from": setting_text(found.space, self.start),
             "at_start": _plain(asdict(self.at_start)),
             "change": change_text(found.space, self.start, self.nearest, comes=self.comes),
+            "nearest": _plain({**self.start, **self.nearest.values}) if self.nearest else {},
             "steps": [_plain(asdict(one)) for one in self.steps],
             "changes": [_plain(asdict(one)) for one in self.changes],
             "influence": {it.dimension: _digits(it.mean) for it in found.influences if it.is_seen},

@@ -46,7 +46,7 @@ def test_runs_of_a_cell_are_kept_and_give_what_is_published(
         (["--cell", "fig4-none:1024"], "fig4-none has no cell '1024': its cells are 0 to 1023"),
         (["--cell", "fig4-none:-1"], "fig4-none has no cell '-1': its cells are 0 to 1023"),
         (["--cell", "nope:1"], "No space is called 'nope'; closest: fig4-none."),
-        (["--cell", "3"], "--cell 3 is no SPACE:NUMBER"),
+        (["--cell", "3"], "--cell 3 is neither SPACE:NUMBER nor a claim with a map"),
         (
             ["fig4.jct-none", "--cell", "fig4-none:1"],
             "--cell serves one cell for all claims of its space and publishes nothing",
