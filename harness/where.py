@@ -294,7 +294,6 @@ class Made:
             "at_start": _plain(asdict(self.at_start)),
             "change": change_text(found.space, self.start, self.nearest, comes=self.comes),
             "nearest": _plain({**self.start, **self.nearest.values}) if self.nearest else {},
-            "steps": [_plain(asdict(one)) for one in self.steps],
             "changes": [_plain(asdict(one)) for one in self.changes],
             "influence": {it.dimension: _digits(it.mean) for it in found.influences if it.is_seen},
         }
