@@ -46,7 +46,7 @@ from harness.rank import offered, search_word
 from harness.runs import published
 from harness.runs.building import cell_of
 from harness.runs.config import RunConfig
-from harness.runs.figures import check_shown, figures_of, header_of, is_more_better
+from harness.runs.figures import check_shown, figures_of, header_of, is_more_better, unit_of
 from harness.runs.progress import CellProgress
 from plots import conditions as pictures
 from plots import style
@@ -351,12 +351,13 @@ class OfPolicies:
     def claims(self) -> Mapping[str, Claim]:
         """As `Inquiry`."""
         is_more = is_more_better(self.figure)
-        verb, unit = ("has more", "x") if is_more else ("saves of the", "%")
+        figure = header_of(self.figure).removesuffix(f" {unit_of(self.figure)}")
+        verb, unit = ("has more than", "x") if is_more else ("saves of", "%")
         claim = Claim(
             id=WHERE,
             figure=WHERE,
             where="",
-            says=f"{self.one} {verb} {header_of(self.figure)} of {self.other}",
+            says=f"{self.one} {verb} {self.other}'s {figure}",
             quote="",
             paper=1 + 1.5 * self.gain if is_more else 1.5 * self.gain,  # comes out from 2/3 of it
             unit=unit,

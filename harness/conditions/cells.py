@@ -19,6 +19,7 @@ from harness.conditions.space import (
     applied,
     prepared,
 )
+from harness.config.paths import ROOT
 from harness.runs.basis import cost_basis
 from harness.runs.building import cell_of, costs_of
 from harness.runs.cell_lists import column_of
@@ -78,7 +79,8 @@ class Ground:
         assert isinstance(costs, Mapping)
         row = {f"costs.{name}": costs[name] for name in ("profile", "fit_error")}
         row |= {f"costs.source.{name}": source for name, source in costs["source"].items()}
-        return f"simulated on {cost_basis(pd.DataFrame([row]))}"
+        said = cost_basis(pd.DataFrame([row])).replace(f"{ROOT}/", "")
+        return f"simulated on {said}"
 
     def stamp(self, modules: Sequence[str]) -> str:
         """What results follow from: the space, the runs' own names, and these modules."""

@@ -25,7 +25,7 @@ class RecordedLengths:
         rows = read_trace(path, columns, "drop")
         self._prompts = rows[PROMPT_TOKENS].to_numpy(np.int64)
         self._answers = rows[OUTPUT_TOKENS].to_numpy(np.int64)
-        self.files: Mapping[str, str] = {str(path): inputs.sha256(path)}
+        self.files: Mapping[str, str] = inputs.digests([path])
 
     def draw(self, count: int, prompts: Generator, outputs: Generator) -> Drawn:
         """As `Lengths`."""

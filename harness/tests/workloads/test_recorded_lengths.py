@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from harness.config import inputs
 from harness.workloads.recorded_lengths import RecordedLengths
 
 ROWS = "arrival_s,prompt_tokens,output_tokens\n0,10,1\n1,20,2\n2,30,3\n3,40,0\n"
@@ -17,7 +18,7 @@ def test_pairs_stay_as_they_are_and_the_same_seed_draws_the_same(tmp_path: Path)
     one, other = (lengths.draw(90, *map(np.random.default_rng, (3, 4))) for _ in range(2))
     assert one.prompt_tokens.tolist() == other.prompt_tokens.tolist()
     assert set(zip(*map(np.ndarray.tolist, one), strict=True)) == {(10, 1), (20, 2), (30, 3)}
-    assert list(lengths.files) == [str(path)]
+    assert lengths.files == inputs.digests([path])
 
 
 def test_a_file_that_is_not_there_is_named() -> None:
