@@ -22,6 +22,7 @@ from harness.conditions.winners import GAIN, OfWinners, claim_id
 from harness.conditions.wins import Wins, won_cells
 from harness.config.engine_limits import LIMITS
 from harness.config.hydra_words import word
+from harness.config.paths import ROOT
 from harness.costs.model_facts import model_facts
 from harness.league import KINDS, LOADS, MODEL, REFERENCE, kinds_of, load_words, table_of
 from harness.report.render import render
@@ -142,7 +143,7 @@ def content_of(parts: Sequence[Wins], ground: Ground, tried: pd.DataFrame) -> di
         for one in parts
     }
     return {
-        "basis": ground.basis.replace(str(MODEL), MODEL.parent.name),
+        "basis": ground.basis.replace(str(MODEL.relative_to(ROOT)), MODEL.parent.name),
         "policies": [*question.policies],
         "reference": REFERENCE,
         "gain": GAIN,
