@@ -114,6 +114,8 @@ def row_of(side: OnBothEngines) -> dict[str, object]:
 
 def serve(paper: str, claim: str, asked: Boundary, *, publish: bool) -> None:
     """Serve the settings of a claim, print and write them. Raises ValueError as `sides_of`."""
+    # A backlog loads the engine and runs what it compiles at first, which is no capacity.
+    grounds_of(paper, asked)[MEASURED].capacity_per_s({**asked.setting, asked.along: asked.at[0]})
     rows, grounds = [], grounds_of(paper, asked)
     for side in sides_of(paper, claim, asked, grounds):
         rows.append(row_of(side))
