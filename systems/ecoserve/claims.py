@@ -85,9 +85,9 @@ def headline(judged: Mapping[str, Judged]) -> str:
 
 CAUSES: Mapping[str, str] = {
     "Load": (
-        "Section 2.1 has rates at which some requests queue. Here Alpaca with OPT-13B is at "
-        "{fact: 36/s, Alpaca, OPT-13B} of what vLLM serves, and no request queues; the eight other "
-        "settings are overloaded, and a run drains a queue. With OPT-13B EcoServe then takes "
+        "Section 2.1 has rates at which some requests queue. Here none queues on Alpaca with "
+        "OPT-13B, at {fact: 36/s, Alpaca, OPT-13B} of what vLLM serves; the eight other settings "
+        "are overloaded: a run drains a queue. With OPT-13B EcoServe then takes "
         "{fact: JCT of EcoServe over vLLM's, ShareGPT, OPT-13B} (ShareGPT) and {fact: JCT of "
         "EcoServe over vLLM's, BookCorpus, OPT-13B} (BookCorpus) of vLLM's mean JCT; at load 0.85 "
         "{fact: JCT of EcoServe over vLLM's at load 0.85, ShareGPT} and {fact: JCT of EcoServe "
@@ -127,29 +127,28 @@ CAUSES: Mapping[str, str] = {
         "predictor is trained (arXiv 2305.13144), {fig2.requests-sharegpt@lengths in steps of 50}."
     ),
     "Limits": (
-        "On Alpaca with OPT-13B few requests of vLLM keep twice the seconds of load 0.3, and "
-        "nearly all of EcoServe's and FastGen's. In a queue nearly none does."
+        "On Alpaca with OPT-13B few requests of vLLM keep twice the seconds of load 0.3, nearly "
+        "all of EcoServe's and FastGen's; in a queue nearly none."
     ),
     "Constants": (
-        "On Alpaca KV is free, and mean JCT moves by at most {fact: Alpaca: largest mean JCT over "
-        "the least by padding, less 1} with padding. ShareGPT and BookCorpus are overloaded: there "
-        "padding pays, as predictions fall short."
+        "On Alpaca KV is free, and padding moves mean JCT by at most {fact: Alpaca: largest mean "
+        "JCT over the least by padding, less 1}. In overload, ShareGPT and BookCorpus, it pays, as "
+        "predictions fall short."
     ),
     "Contradictions": (
         "0.65 of SyncCoupled's JCT and 0.88 of SyncFastGen's make SyncFastGen 0.74 of SyncCoupled, "
-        "not 1.24. ORCA's 8 requests of 338 tokens end 8 / 338 = 2.4% an iteration, so that 97.6% "
-        "of iterations answer none; 31% needs -338 ln 0.31 = 396 requests at a time. With 0.141 s "
-        "between tokens 28/s of 338 tokens are 1,334 requests at a time with 1,334 x 330 = 440,000 "
-        "tokens; 12 GB hold 14,648. Rates over vLLM are 2.5 and more on ShareGPT, at most 2.33 "
-        "with OPT-13B; both exceed the ceiling."
+        "not 1.24. ORCA's 8 requests of 338 tokens end 8 / 338 = 2.4% an iteration: 97.6% answer "
+        "none; 31% needs -338 ln 0.31 = 396 requests at a time. With 0.141 s between tokens 28/s "
+        "of 338 tokens are 1,334 requests at a time with 1,334 x 330 = 440,000 tokens; 12 GB hold "
+        "14,648. Rates over vLLM: 2.5 and more on ShareGPT, at most 2.33 with OPT-13B; both exceed "
+        "the ceiling."
     ),
 }
 """Groups of failures and why."""
 CONTROLS: Mapping[str, str] = {
     "Throughput": (
-        "none with equal limits, as the ceiling is below what is printed; {fact: throughput over "
-        "vLLM's of 8 requests, ShareGPT} where vLLM runs eight requests at a time, as ORCA and "
-        "FastServe do, and EcoServe does not (`ecoserve_eight`)."
+        "none with equal limits; {fact: throughput over vLLM's of 8 requests, ShareGPT} where vLLM "
+        "runs eight requests at a time, as ORCA and FastServe do (`ecoserve_eight`)."
     ),
 }
 """The mildest setting in which a mechanism gives what is printed."""
