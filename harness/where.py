@@ -58,8 +58,6 @@ STAMP = "space"
 WHERE = "where"
 """The scenario, and the claim, of two policies of a user."""
 LONGEST_TOKENS = 2048
-OWN_SEEDS = 10
-"""Of the paper's own point."""
 DIMENSIONS: Mapping[str, Any] = {
     "load": {"range": [0.2, 3.0], "reference": 1.0},
     "batch": {"range": [4, 256], "reference": 256},
@@ -247,8 +245,7 @@ class Made:
         self.map, self.claim, self._trials = Map(space, name, table), question.claims[name], trials
         self.points, self.basis = ground.reference, ground.basis
         self.start = self.points[len(self.points) // 2]
-        (start,) = trials.run([self.start], OWN_SEEDS)
-        self.at_start = start.found[name]
+        self.at_start = next(self._ask([self.start]))
         self.steps = alone(space, self.start, self._ask)
         self.comes = self.at_start.outcome is Outcome.COMES_OUT
         self.changes = nearest_alone(space, self.start, self.steps, self._ask, comes=not self.comes)

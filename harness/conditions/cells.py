@@ -10,6 +10,7 @@ import pandas as pd
 
 from harness.claims.effects import SEED, Cells
 from harness.conditions.space import (
+    APPLICATIONS,
     BURSTINESS,
     KV_SHARE,
     LOAD,
@@ -33,6 +34,8 @@ from harness.runs.source_files import sources_behind
 
 TRIED_BY = "harness.conditions.trials"
 """The module that tries settings."""
+BACKLOG_SEED, MOST_CALLS = 1000, 0.9
+"""Of a backlog: the seed of requests, and the share of an application's calls that is counted."""
 WAITING, PREEMPTED, KV_USE = "waiting_share", "preempted_share", "kv_use"
 STATE: Mapping[str, str] = {
     WAITING: "share of the baseline's JCT spent waiting",
@@ -89,22 +92,27 @@ class Ground:
         sources = sources_behind([TRIED_BY, *modules])
         return run_id({"space": self.space.content, "runs": runs}, sources.code)
 
-    def capacity_per_s(self, setting: Point) -> float:
-        """Requests a second that the baseline serves of a backlog in this setting, of one seed."""
+    def capacity_per_s(self, setting: Point, seed: int = 0) -> float:
+        """What the baseline serves of a backlog a second in this setting; NaN without a load.
+
+        Requests, of one seed for all; applications of each seed, since a few large ones decide.
+        """
         if not any(one.name == LOAD for one in self.space.dimensions):
             return np.nan
+        count = self.baseline.plain["workload"].get(APPLICATIONS)
+        seed = BACKLOG_SEED if count is None else seed
         own = {k: v for k, v in setting.items() if k not in (LOAD, BURSTINESS, "requests")}
-        key = repr(sorted(own.items()))
+        key = repr((sorted(own.items()), seed))
         if key not in self._capacities:
             plain = applied(self.baseline.plain, self.space, setting, rate_per_s=None)
-            rows = compute(cell_of(configuration(plain | {"seed": 1000}))).requests
-            span_s = rows["finished_s"].max() - rows["started_s"].min()
-            self._capacities[key] = float(rows["finished_s"].notna().sum() / span_s)
+            rows = compute(cell_of(configuration(plain | {"seed": seed}))).requests
+            count = plain["workload"].get(APPLICATIONS)
+            self._capacities[key] = answered_per_s(rows, count)
         return self._capacities[key]
 
     def configuration(self, side: Side, setting: Point, seed: int) -> RunConfig:
         """Of one side in a setting. Raises ValueError for what cannot be."""
-        rate_per_s = setting.get(LOAD, np.nan) * self.capacity_per_s(setting)
+        rate_per_s = setting.get(LOAD, np.nan) * self.capacity_per_s(setting, seed)
         plain = applied(side.plain, self.space, setting, rate_per_s=rate_per_s)
         return configuration(plain | {"seed": seed})
 
@@ -119,6 +127,18 @@ class Ground:
                     states.append(state_of(run))
         means = pd.DataFrame(states).mean().to_dict()
         return TriedRuns(pd.DataFrame(rows), {str(k): float(v) for k, v in means.items()})
+
+
+def answered_per_s(rows: pd.DataFrame, applications: int | None) -> float:
+    """Requests a second of a backlog; of so many applications these, by their calls but the last.
+
+    An application's calls come one after the other, so that few run at the end of a backlog.
+    """
+    ends_s = rows["finished_s"].dropna().sort_values() - rows["started_s"].min()
+    if applications is None:
+        return float(len(ends_s) / ends_s.iloc[-1])
+    most = int(MOST_CALLS * len(ends_s))
+    return float(applications * most / len(ends_s) / ends_s.iloc[most - 1])
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,6 +29,9 @@ Point = Mapping[str, float]
 LOAD, ERROR, SPREAD, PROMPTS, BURSTINESS = "load", "error", "spread", "prompts", "burstiness"
 KV_SHARE = "kv_share"
 RATE = "workload.arrivals.rate_per_s"
+DURATION = "workload.arrivals.duration_s"
+"""Of applications, whose arrivals have a span in place of a rate."""
+APPLICATIONS = "applications"
 GAMMA = "harness.workloads.arrivals.Gamma"
 AT_ONCE = "harness.workloads.arrivals.AtOnce"
 
@@ -189,9 +192,9 @@ class Space:
 
     `places` says which of the scenario's cells, `baseline` which of these is the claim's baseline;
     `words` are further words of the command line. `backlog` requests at once give the capacity.
-    Own points have these `rates`, where there are any: loads, once the capacity is known. A setting
-    has `seeds`, and up to `most_seeds` where these leave open what comes out; a sample has `cells`,
-    and twice as many, up to `most_cells`, where few of them come out.
+    Own points have these `rates` of requests or applications, where there are any: loads, once the
+    capacity is known. A setting has `seeds`, and up to `most_seeds` where these leave open what
+    comes out; a sample has `cells`, and twice as many, up to `most_cells`, where few of them do.
     """
 
     name: str
@@ -269,10 +272,14 @@ def applied(
     found = deepcopy(plain)
     for one in space.dimensions:
         one.apply(found, setting[one.name])
+    workload = found["workload"]
     if rate_per_s is None:
-        found["workload"] |= {"arrivals": {"_target_": AT_ONCE}, "requests": space.backlog}
+        workload["arrivals"] = {"_target_": AT_ONCE}
+        put(found, "workload.requests", space.backlog)
     elif any(one.name == LOAD for one in space.dimensions):
         put(found, RATE, rate_per_s)
+        if APPLICATIONS in workload:
+            put(found, DURATION, workload[APPLICATIONS] / rate_per_s)
     return found
 
 

@@ -61,3 +61,19 @@ def test_predictions_agree_with_the_truth_as_far_as_asked() -> None:
         requests = [workload.facts(it) for it in range(len(workload))]
         said = [predictor.predict(it)[0].mean_tokens for it in requests]
         assert spearmanr(said, workload.output_tokens)[0] == pytest.approx(wanted, abs=0.06)
+
+
+def test_applications_come_at_a_load_of_each_seed() -> None:
+    """Half the load is twice the seconds in which they come; seeds have loads of their own."""
+    space = read_spaces("hermes")["windows"]
+    ground = ground_of(space)
+    point = {**ground.reference[0], "applications": 50.0}
+    spans_s = [
+        ground.configuration(ground.baseline, {**point, "load": load}, seed).workload["arrivals"][
+            "duration_s"
+        ]
+        for load, seed in ((1.0, 0), (0.5, 0), (1.0, 1))
+    ]
+    assert spans_s[1] == pytest.approx(2 * spans_s[0])
+    assert spans_s[2] != pytest.approx(spans_s[0], rel=0.01)
+    assert spans_s[0] == pytest.approx(50 / ground.capacity_per_s(point, 0))
