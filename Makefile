@@ -119,9 +119,9 @@ rank: .venv/dev  ## where a policy of your own stands: make rank POLICY=path/to/
 	$(if $(POLICY),,$(error name a policy: make rank POLICY=path/to/mine.py))
 	$(BIN)/python -m harness rank -- "$$POLICY" $(LOADS)
 
-conditions: setup  ## in which settings a paper's claims come out: make conditions PAPER=ssjf CLAIM=fig4.jct-continuous; some 10 minutes a claim; CELL=SPACE:NUMBER serves one setting
+conditions: setup  ## in which settings a paper's claims come out: make conditions PAPER=ssjf CLAIM=fig4.jct-continuous; some 10 minutes a claim; CELL=SPACE:NUMBER serves one setting, REAL=1 some on real vLLM
 	$(if $(PAPER),,$(error name a paper: make conditions PAPER=ssjf))
-	$(BIN)/python -m harness conditions $(call option,cell,CELL) "$$PAPER" $(CLAIM)
+	$(BIN)/python -m harness conditions $(call option,cell,CELL) $(if $(REAL),--real) "$$PAPER" $(CLAIM)
 
 where: setup  ## in which settings one policy gains over another: make where A=ssjf_continuous B=vllm FIGURE=jct_s_mean GAIN=0.1 LOAD=sharegpt; also TRACE, MODEL, GPU, WORDS
 	$(if $(and $(A),$(B)),,$(error name two policies: make where A=ssjf_continuous B=vllm))

@@ -188,11 +188,17 @@ def conditions(
             help="Serve this cell alone and keep its runs; of a CLAIM its nearest change.",
         ),
     ] = "",
+    real: Annotated[
+        bool, typer.Option("--real", help="Both sides of a limit on real vLLM, and simulated.")
+    ] = False,
 ) -> None:
     """In which settings a paper's claims come out, and which change of its own is nearest."""
+    from harness.boundary import serve_boundaries
     from harness.where import make_maps, serve_cell
 
-    if cell and (claims or publish):
+    if real and not cell:
+        return serve_boundaries(paper, claims or [], publish=publish)
+    if cell and (claims or publish or real):
         raise ValueError("--cell serves one cell for all claims of its space and publishes nothing")
     if cell:
         return serve_cell(paper, cell)

@@ -81,7 +81,7 @@ ROOMS: dict[str, set[str]] = {
 
 OF_A_PAPER = re.compile(r"systems\.\w+\.(claims|effects|facts|measures)$")
 COMMANDS = re.compile(
-    r"harness\.(run|compare|league|policy_checks|rank|results|reproduce|where|why|winners|__main__)$"
+    r"harness\.(boundary|run|compare|league|policy_checks|rank|results|reproduce|where|why|winners|__main__)$"
 )
 
 CLAIMS = re.compile(r"harness\.(claims|conditions)(\.|$)")

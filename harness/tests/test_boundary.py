@@ -2,12 +2,12 @@
 
 import pytest
 
+from harness import boundary
+from harness.boundary import MEASURED, SIMULATED, OnBothEngines
 from harness.claims.paper import papers
 from harness.conditions.outcomes import Outcome
 from harness.conditions.space import read_spaces
 from harness.config.paths import ROOT
-from harness.tools.fidelity import boundary
-from harness.tools.fidelity.boundary import MEASURED, SIMULATED, OnBothEngines
 
 STATED = [name for name in papers() if (ROOT / "systems" / name / "boundary.yaml").is_file()]
 

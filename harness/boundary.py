@@ -1,4 +1,4 @@
-"""Both sides of a limit on real vLLM: `python -m harness.tools.fidelity.boundary PAPER`.
+"""Both sides of a limit on real vLLM: `python -m harness conditions PAPER [CLAIM ...] --real`.
 
 `systems/<paper>/boundary.yaml` names claims that have a map, and for each the settings along one
 dimension, with a model that this machine serves. Every setting is served on real vLLM and on the
@@ -7,10 +7,8 @@ conditions/<paper>/<claim>.measured.json: what the map says of the setting, what
 claim on the simulator with this model, and what is measured.
 """
 
-import argparse
 import json
-import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -137,23 +135,13 @@ def serve(paper: str, claim: str, asked: Boundary, *, publish: bool) -> None:
     published.write(path, json.dumps(content, indent=1) + "\n")
 
 
-def main() -> None:
-    """The command. Bad input ends with one sentence and exit code 2."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("paper")
-    parser.add_argument("claims", nargs="*", help="all of its boundary.yaml for none")
-    parser.add_argument("--publish", action="store_true")
-    given = parser.parse_args()
-    try:
-        boundaries = read_boundaries(given.paper)
-        for name in given.claims or boundaries:
-            if name not in boundaries:
-                raise ValueError(unknown_name("claim of boundary.yaml", name, boundaries))
-            serve(given.paper, name, boundaries[name], publish=given.publish)
-    except ValueError as error:
-        print(f"error: {error}", file=sys.stderr)
-        sys.exit(2)
+def serve_boundaries(paper: str, claims: Sequence[str], *, publish: bool) -> None:
+    """Serve the settings of these claims, or of all that a paper states.
 
-
-if __name__ == "__main__":
-    main()
+    Raises ValueError for a claim of which none are stated, and as `sides_of`.
+    """
+    boundaries = read_boundaries(paper)
+    for name in claims or boundaries:
+        if name not in boundaries:
+            raise ValueError(unknown_name("claim of boundary.yaml", name, boundaries))
+        serve(paper, name, boundaries[name], publish=publish)
