@@ -85,6 +85,47 @@ def compare(
 
 
 @app.command(rich_help_panel=COMPARE)
+def plan(
+    trace: Annotated[Path, typer.Argument(help="A recorded load.")],
+    more: Annotated[
+        list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="As of harness run.")
+    ] = None,
+    *,
+    model: Annotated[str, typer.Option(help="config.json of a model, or its name.")],
+    slo: Annotated[str, typer.Option(help='As "ttft 1 p95, tpot 0.05 p99, itl 0.5, jct 60 mean".')],
+    gpu: Annotated[str, typer.Option(help="Files of scenarios/hardware.")] = "h100_80g_8",
+    price: Annotated[str, typer.Option(help="Dollars for an hour of a GPU, of each kind.")] = "",
+    most_gpus: Annotated[int, typer.Option(min=1, help="In all.")] = 64,
+    policies: Annotated[str, typer.Option(help="Of scenarios/policy, with commas.")] = "",
+    dispatch: Annotated[str, typer.Option(help="round_robin, or of scenarios/system.")] = "",
+    tensor_parallel: Annotated[str, typer.Option(help="GPUs of a replica, with commas.")] = "",
+    expert_parallel: Annotated[bool | None, typer.Option(help="Of experts; else both.")] = None,
+    replicas: Annotated[int | None, typer.Option(min=1, help="So many, not the fewest.")] = None,
+    max_num_batched_tokens: Annotated[str, typer.Option(help="With commas.")] = "",
+    max_num_seqs: Annotated[str, typer.Option(help="With commas.")] = "",
+    requests: Annotated[int | None, typer.Option(min=2, help="Around the busiest minute.")] = None,
+    scale: Annotated[str, typer.Option(help="Loads of a curve, as 1,1.5,2,3.")] = "",
+    hours: Annotated[bool, typer.Option("--hours", help="Also each hour of the trace.")] = False,
+    out: Annotated[Path | None, typer.Option(help="For CSV files and the plot.")] = None,
+    results: Results = RESULTS,
+) -> None:
+    """How many GPUs, in which split and with which scheduler, keep objectives for a load."""
+    from harness.capacity.question import question_of
+    from harness.plan import follow
+
+    texts = {
+        **{"gpus": gpu, "prices": price, "policies": policies, "dispatch": dispatch},
+        **{"tensor_parallel": tensor_parallel, "max_num_seqs": max_num_seqs, "loads": scale},
+        **{"max_num_batched_tokens": max_num_batched_tokens},
+    }
+    load = {"trace": trace.expanduser(), "requests": requests, "hours": hours}
+    asked = {"model": model, "slo": slo, "more": tuple(more or ()), "results": results.resolve()}
+    experts = (False, True) if expert_parallel is None else (expert_parallel,)
+    machine = {"most_gpus": most_gpus, "replicas": replicas, "expert_parallel": experts}
+    follow(question_of(texts, **load, **asked, **machine), out)
+
+
+@app.command(rich_help_panel=COMPARE)
 def league(
     loads: Loads = None,
     winners: Annotated[

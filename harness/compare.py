@@ -142,15 +142,23 @@ class Question:
         """Raise ValueError for a trace or GPUs that are not there, and words that are not free."""
         if not self.trace.is_file():
             raise ValueError(f"{self.trace} is no file")
-        machine = _gpus_of(self.gpu)
+        machine = gpus_of(self.gpu)
         if self.gpus > machine:
             raise ValueError(f"{self.gpu} has {machine} GPUs, {self.gpus} were asked for")
-        for given in self.more:
-            key = given.lstrip("+~").partition("=")[0]
-            for own, how in OWN_KEYS.items():
-                is_below = own not in ("hardware", "system") and key.startswith(f"{own}.")
-                if key == own or is_below:
-                    raise ValueError(f"{given}: compare sets {own} itself{how}")
+        refuse_own_keys("compare", self.more, OWN_KEYS)
+
+
+def refuse_own_keys(command: str, words: Sequence[str], own_keys: Mapping[str, str]) -> None:
+    """Raise ValueError for a word whose key the command sets; `own_keys` has the option for each.
+
+    Below `hardware` and `system` keys are free where they are not named themselves.
+    """
+    for given in words:
+        key = given.lstrip("+~").partition("=")[0]
+        for own, how in own_keys.items():
+            is_below = own not in ("hardware", "system") and key.startswith(f"{own}.")
+            if key == own or is_below:
+                raise ValueError(f"{given}: {command} sets {own} itself{how}")
 
 
 def compare(asked: Question, say: Callable[[str], None] = lambda _: None) -> Comparison:
@@ -162,7 +170,7 @@ def compare(asked: Question, say: Callable[[str], None] = lambda _: None) -> Com
     words = [*asked.words, *_taken(asked)]
     cell = _first_cell(asked, words)
     words += [f"engine.{limit}={number}" for limit, number in _limits(cell).items()]
-    load = _load(cell)
+    load = load_of(cell)
     lines = basis_lines(asked, cell, load)
     for line in lines:
         say(line)
@@ -215,7 +223,7 @@ def _ran(words: Sequence[str], reference: str) -> tuple[pd.DataFrame, dict[str, 
     return rows[~rows["policy"].isin(failed)], failed
 
 
-def _gpus_of(gpu: str) -> int:
+def gpus_of(gpu: str) -> int:
     """GPUs of a machine. ValueError for one that is not known."""
     known = {path.stem: None for path in (ROOT / "scenarios" / "hardware").glob("*.yaml")}
     if gpu not in known:
@@ -226,7 +234,7 @@ def _gpus_of(gpu: str) -> int:
 
 def _taken(asked: Question) -> list[str]:
     """Words for how many requests are taken: all, or those that the budget allows."""
-    there = _load(api.first_cell([*asked.words, f"policy={asked.reference}"])).requests
+    there = load_of(api.first_cell([*asked.words, f"policy={asked.reference}"])).requests
     policies = len(asked.policies) + 1 if asked.policies else len(api.policies_of(SCENARIO))
     cells = policies * (1 + len(SHARES) + DRAWS)
     if asked.requests and asked.requests > there:
@@ -237,7 +245,7 @@ def _taken(asked: Question) -> list[str]:
     return [f"workload.requests={count}", "workload.requests_from=busiest"]
 
 
-def _load(cell: Cell) -> TraceLoad:
+def load_of(cell: Cell) -> TraceLoad:
     """What a cell serves. ValueError where it is no trace, or has no rate."""
     recipe = cell.workload_factory
     if not isinstance(recipe, Trace):
@@ -267,7 +275,7 @@ def basis_lines(asked: Question, cell: Cell, load: TraceLoad) -> list[str]:
     names = {"ttft_s": "TTFT", "tpot_s": "TPOT", "itl_s": "longest gap", "jct_s": "JCT"}
     objectives = [f"{name} {slo[key]:g} s" for key, name in names.items() if slo.get(key)]
     limits = " and ".join(f"{limit} {number:,}" for limit, number in _limits(cell).items())
-    machine = _gpus_of(asked.gpu)
+    machine = gpus_of(asked.gpu)
     idle = f", {machine - asked.gpus} of {machine} idle" if machine > asked.gpus else ""
     prompts, answers = (total / load.requests for total in (load.prompt_tokens, load.output_tokens))
     left = f" ({load.left_out:,} left out)" if load.left_out else ""

@@ -81,7 +81,8 @@ ROOMS: dict[str, set[str]] = {
 
 OF_A_PAPER = re.compile(r"systems\.\w+\.(claims|effects|facts|measures)$")
 COMMANDS = re.compile(
-    r"harness\.(boundary|run|compare|league|policy_checks|rank|results|reproduce|where|why|winners|__main__)$"
+    r"harness\.((boundary|run|compare|league|plan|policy_checks|rank|results|reproduce|where|why"
+    r"|winners|__main__)$|capacity(\.|$))"
 )
 
 CLAIMS = re.compile(r"harness\.(claims|conditions)(\.|$)")

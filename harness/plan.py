@@ -1,0 +1,292 @@
+"""How many GPUs for a recorded load: `python -m harness plan TRACE --model CONFIG --slo TEXT`.
+
+TRACE, CONFIG and the GPU are those of `python -m harness compare`. The objectives are limits of
+seconds, `METRIC SECONDS pNN` with commas between them. Every setting of `scenarios/scenario/
+plan.yaml` serves the same requests, split over 1, 2, 4 ... GPUs of a machine, with as many replicas
+as keep the objectives: the answer is the one with the fewest GPUs, or with prices the fewest
+dollars. What is assumed is printed first. Then come the answer, up to which load it holds and what
+binds there, the ten best settings, and how sure that is: intervals over blocks of the trace, and
+the GPUs needed where seconds are off by the error of the costs. With `--scale` and `--hours` the
+search is made again at other loads, and for each hour of the trace. CSV files and a plot are
+written; of the runs the answer's own is kept.
+
+From Python, `plan(...)` returns the same as values.
+"""
+
+import os
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from rich.console import Console
+
+from harness import api
+from harness.capacity import texts
+from harness.capacity.assumptions import assumptions
+from harness.capacity.binding import binding, pressure_of
+from harness.capacity.grid import Trial
+from harness.capacity.objectives import seconds_of
+from harness.capacity.question import CapacityQuestion, Prepared, prepared
+from harness.capacity.search import (
+    ALONE,
+    FIRST_GPUS,
+    Margin,
+    Rated,
+    cheapest,
+    fewest_replicas,
+    largest_load,
+)
+from harness.capacity.serving import Servers
+from harness.capacity.sureness import error_of, intervals
+from harness.capacity.texts import Alike, alike
+from harness.runs.building import cell_of
+from harness.runs.cells import Run, compute
+from harness.runs.figures import View
+from harness.runs.progress import CellProgress
+from harness.runs.published import RESULTS, shown
+from harness.runs.table import print_table
+
+MARGINS, QUICK_S = 3, 60.0
+"""Settings of the table that have a margin, where the search took less than so many seconds; else
+the answer has one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CapacityPlan:
+    """What was found.
+
+    `found` are all settings that were served, the answer first, and `rows` those that differ in
+    more than limits that do not matter. `margins` has those of the first rows, `sentences` are the
+    answer, its margin and what binds, `sure` what is said of the errors. `curve` has a row for each
+    load and each hour. `run` is the answer's, `folder` where it is kept.
+    """
+
+    prepared: Prepared
+    found: Sequence[Rated]
+    rows: Sequence[Alike]
+    margins: Mapping[Trial, Margin]
+    sentences: tuple[str, ...]
+    sure: tuple[str, ...]
+    basis: tuple[str, ...]
+    curve: pd.DataFrame
+    folder: Path
+
+
+def plan(asked: CapacityQuestion, say: Callable[[str], None] = lambda _: None) -> CapacityPlan:
+    """Search the cheapest setting that keeps the objectives; `say` hears what is assumed, before.
+
+    Raises ValueError, in one sentence, for bad input and for objectives that no setting keeps.
+    """
+    ready = prepared(asked)
+    basis = assumptions(asked, ready)
+    for line in basis:
+        say(line)
+    with _Searching(ready) as searching:
+        found = searching.cheapest("settings")
+        if not found[0].is_kept:
+            raise ValueError(texts.unmet(ready.problem, found))
+        rows = alike(found)
+        margins = searching.margins(rows)
+        config = ready.site.configuration(found[0].trial)
+        run, folder = api.run(config), cell_of(config).folder
+        return CapacityPlan(
+            prepared=ready,
+            found=found,
+            rows=rows,
+            margins=margins,
+            sentences=_sentences(searching, rows, margins[found[0].trial]),
+            sure=_sure(searching, found[0], run),
+            basis=tuple(basis),
+            curve=_curve(searching, asked, found),
+            folder=folder,
+        )
+
+
+class _Searching:
+    """Processes that serve the trials of a question, with progress; a context, which ends them."""
+
+    def __init__(self, ready: Prepared) -> None:
+        self.ready, self._servers = ready, Servers(ready.site, ready.workers)
+        self.serve, self._begin_s = self._servers.serve, time.monotonic()
+
+    def __enter__(self) -> "_Searching":
+        """Nothing runs yet."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """End the processes."""
+        self._servers.__exit__()
+
+    def cheapest(self, name: str, first_gpus: float = FIRST_GPUS, **at: Any) -> list[Rated]:
+        """All settings, under this name, at a load or in an hour."""
+        candidates, done = self.ready.candidates, 0
+        with CellProgress(len(candidates)) as progress:
+            progress.says(name)
+
+            def decided(count: int) -> None:
+                nonlocal done
+                for _ in range(count - done):
+                    progress.done()
+                done = count
+
+            problem = self.ready.problem
+            return cheapest(
+                problem, candidates, self.serve, at=at, first_gpus=first_gpus, decided=decided
+            )
+
+    def margins(self, rows: Sequence[Alike]) -> dict[Trial, Margin]:
+        """Of the first row, and of more where the search has been quick."""
+        many = MARGINS if time.monotonic() - self._begin_s < QUICK_S else 1
+        trials = [it.rated.trial for it in rows[:many] if it.rated.is_kept]
+        with CellProgress(len(trials)) as progress:
+            progress.says("margins")
+            found = {}
+            for trial in trials:
+                found[trial] = largest_load(self.ready.problem, trial, self.serve)
+                progress.done()
+            return found
+
+
+def _sentences(searching: _Searching, rows: Sequence[Alike], margin: Margin) -> tuple[str, ...]:
+    """The answer, its margin, and what binds."""
+    problem, load, trial = searching.ready.problem, searching.ready.load, rows[0].rated.trial
+    per_s = load.requests_per_s or 0.0
+    tokens_per_s = per_s * (load.prompt_tokens + load.output_tokens) / load.requests
+    said = [texts.answer(problem, rows, tokens_per_s), texts.margin_said(problem, margin, per_s)]
+    if margin.fails_at is None or not margin.failing_s:
+        return *said, f"Nothing binds up to {margin.kept_at:g} times this load."
+    (alone,) = searching.serve([replace(trial, load=ALONE)])
+    failing = replace(trial, load=margin.fails_at)
+    run = compute(cell_of(searching.ready.site.configuration(failing, logs=True)))
+    what = binding(problem.objectives, margin.failing_s, alone.values_s, pressure_of(run))
+    return *said, f"What binds there is {what}."
+
+
+def _sure(searching: _Searching, best: Rated, run: Run) -> tuple[str, ...]:
+    """Intervals over blocks of the trace, and what the error of the costs changes."""
+    problem, view = searching.ready.problem, View(run)
+    spans, share = intervals(problem.objectives, seconds_of(view))
+    trial, cell = best.trial, cell_of(searching.ready.site.configuration(best.trial))
+    model, degree = searching.ready.model, trial.candidate.tensor_parallel
+    error = error_of(cell.costs.error(model, degree))
+    slower, faster = (
+        fewest_replicas(problem, replace(trial, slower=it), searching.serve)
+        for it in (1 + error, 1 / (1 + error))
+    )
+    outside = run.facts["outside_profile_share"]
+    beyond = f", {outside:.1%} of the GPU seconds outside what it measured" if outside > 0 else ""
+    return (
+        texts.intervals_said(problem.objectives, best.values_s, spans, share),
+        texts.costs_said(trial, error, slower, faster),
+        f"Basis: simulated, {cell.costs.label(model, degree)}{beyond}.",
+    )
+
+
+def _curve(searching: _Searching, asked: CapacityQuestion, found: Sequence[Rated]) -> pd.DataFrame:
+    """The cheapest setting at each load that is asked for, and in each hour, a row each."""
+    ready, rows = searching.ready, []
+    gpus = found[0].trial.gpus
+    for load in sorted({*asked.loads}):
+        first = gpus * max(1.0, load)
+        of = (
+            found if load == 1 else searching.cheapest(f"{load:g} times the load", first, load=load)
+        )
+        rate = load * (ready.load.requests_per_s or 0.0)
+        rows.append({"what": "load", "at": f"{load:g}", "requests_per_s": rate, **_best(ready, of)})
+    for number, hour in ready.hours.items():
+        of = searching.cheapest(hour.label, gpus, hour=number)
+        rate = ready.rates[number]
+        rows.append({"what": "hour", "at": hour.label, "requests_per_s": rate, **_best(ready, of)})
+    return pd.DataFrame(rows)
+
+
+def _best(ready: Prepared, found: Sequence[Rated]) -> dict[str, object]:
+    """The columns of the first setting; GPUs are None where none keeps the objectives."""
+    first = found[0]
+    if not first.is_kept:
+        return {"gpus": None, "gpu": ", ".join(ready.site.machines)}
+    return {"gpus": first.trial.gpus, **_columns(ready, first)}
+
+
+def _columns(ready: Prepared, one: Rated) -> dict[str, object]:
+    of = one.trial.candidate
+    values = one.values_s or (float("nan"),) * len(ready.problem.objectives)
+    return {
+        "gpu": of.gpu,
+        "replicas": one.trial.replicas,
+        "tensor_parallel": of.tensor_parallel,
+        "expert_parallel": of.expert_parallel,
+        "max_num_batched_tokens": of.max_num_batched_tokens,
+        "max_num_seqs": of.max_num_seqs,
+        "policy": of.policy,
+        "dispatch": of.dispatch,
+        "cost": one.cost,
+        **{
+            f"{it.name.replace(' ', '_')}_s": value_s
+            for it, value_s in zip(ready.problem.objectives, values, strict=True)
+        },
+    }
+
+
+def printed(found: CapacityPlan, console: Console) -> None:
+    """Print what was found: the answer, the best settings, how sure, and the curve."""
+    for line in found.sentences:
+        console.print(line, highlight=False)
+    table = texts.table_of(found.rows, found.prepared.problem, found.margins)
+    print_table(
+        table, console, "the best settings; margin: load up to which it keeps the objectives"
+    )
+    for line in (*found.sure, *texts.left_out(found.found), *_few(found.prepared)):
+        console.print(line, highlight=False)
+    for what, rows in found.curve.groupby("what", sort=False) if len(found.curve) else []:
+        shown_rows = texts.curve_of(rows, found.prepared.problem.most_gpus)
+        print_table(shown_rows, console, f"GPUs by {what}")
+
+
+def _few(ready: Prepared) -> list[str]:
+    if not ready.few:
+        return []
+    each = ", ".join(f"{it.label} ({it.requests:,})" for it in ready.few)
+    return [f"hours with too few requests for the objectives: {each}"]
+
+
+def written(found: CapacityPlan, folder: Path) -> list[Path]:
+    """Write settings.csv, and of a curve curve.csv and curve.png; their paths."""
+    ready = found.prepared
+    folder.mkdir(parents=True, exist_ok=True)
+    rows = [
+        {
+            "gpus": one.trial.gpus,
+            "is_kept": one.is_kept,
+            "is_least": one.is_least,
+            **_columns(ready, one),
+            "why": one.why,
+        }
+        for one in found.found
+    ]
+    paths = [folder / "settings.csv"]
+    pd.DataFrame(rows).to_csv(paths[0], index=False, float_format="%.6g")
+    if len(found.curve):
+        os.environ.setdefault("MPLBACKEND", "agg")
+        from plots.capacity import plot
+
+        paths += [folder / "curve.csv", folder / "curve.png"]
+        found.curve.to_csv(paths[1], index=False, float_format="%.6g")
+        plot(found.curve, texts.about(ready.problem.objectives, ready.model, found.sure)).savefig(
+            paths[2]
+        )
+    return paths
+
+
+def follow(asked: CapacityQuestion, out: Path | None) -> None:
+    """Search, print and write. Raises ValueError for bad input."""
+    console = Console(width=None if sys.stdout.isatty() else 200, markup=False)
+    found = plan(asked, say=lambda line: console.print(line, highlight=False))
+    printed(found, console)
+    for path in written(found, out or RESULTS / "local" / "plan" / asked.trace.stem):
+        print(f"wrote {shown(path)}")
+    print(f"the run of the answer: {shown(found.folder)}")
