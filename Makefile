@@ -2,7 +2,7 @@
 .DEFAULT_GOAL := help
 # What is made shares one .venv.
 .NOTPARALLEL:
-.PHONY: help compare plan conditions where league rank setup setup-vllm setup-train setup-models train-predictor check test lint lock audit run reproduce-fig7 ssjf-real ecoserve-real hermes-real seallm-real league-real applications-real fidelity verify bench peer publish report smoke smoke-gpu gpu-pack newcomer calibrate fidelity-vllm clean
+.PHONY: help compare plan observed conditions where league rank setup setup-vllm setup-train setup-models train-predictor check test lint lock audit run reproduce-fig7 ssjf-real ecoserve-real hermes-real seallm-real league-real applications-real fidelity verify bench peer publish report smoke smoke-gpu gpu-pack newcomer calibrate fidelity-vllm clean
 
 PYTHON := $(shell for it in python3.11 python3; do $$it -c '' 2>&- && echo $$it && break; done)
 BIN := .venv/bin
@@ -12,7 +12,7 @@ RECENT := import sys; sys.exit(sys.version_info < (3, 11))
 
 # Recipes have what a user gives from the environment, as "$$TRACE", where a name may have any
 # character; `value`, since make would expand a $ in it.
-GIVEN := DATA SCENARIO POLICY LOADS TRACE MODEL GPU POLICIES TP DP TTFT TPOT ITL REQUESTS OUT SLO PRICE SCALE DISPATCH
+GIVEN := DATA SCENARIO POLICY LOADS TRACE LOG MODEL GPU POLICIES TP DP TTFT TPOT ITL REQUESTS OUT SLO PRICE SCALE DISPATCH
 $(foreach it,$(GIVEN),$(if $(value $(it)),$(eval override export $(it) := $$(value $(it)))))
 
 help:  ## this list
@@ -117,6 +117,11 @@ plan: setup  ## how many GPUs keep objectives for a recorded load: make plan TRA
 	$(BIN)/python -m harness plan $(call option,model,MODEL) $(call option,slo,SLO) $(call option,gpu,GPU) $(call option,price,PRICE) \
 		$(call option,scale,SCALE) $(if $(HOURS),--hours) $(call option,policies,POLICIES) $(call option,dispatch,DISPATCH) \
 		$(call option,tensor-parallel,TP) $(call option,requests,REQUESTS) $(call option,out,OUT) -- "$$TRACE" $(WORDS)
+
+observed: setup  ## how far the simulator is off your own server: make observed LOG=log.jsonl MODEL=config.json GPU=h100_80g_8; also TP, DP, WORDS="KEY=VALUE ..."
+	$(if $(LOG),,$(error name a log: make observed LOG=...))$(if $(MODEL),,$(error name a model: MODEL=...))
+	$(BIN)/python -m harness observed $(call option,model,MODEL) $(call option,gpu,GPU) \
+		$(call option,tensor-parallel,TP) $(call option,data-parallel,DP) -- "$$LOG" $(WORDS)
 
 league: setup  ## every scheduler of one engine on the same loads, then which of the strongest wins where: about 20 minutes; LOADS="sharegpt lmsys" for some
 	$(BIN)/python -m harness league $(LOADS)

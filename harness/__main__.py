@@ -85,6 +85,27 @@ def compare(
 
 
 @app.command(rich_help_panel=COMPARE)
+def observed(
+    log: Annotated[Path, typer.Argument(help="Of a server: harness/workloads/server_logs.py.")],
+    more: Annotated[
+        list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="As of harness run.")
+    ] = None,
+    *,
+    model: Annotated[str, typer.Option(help="config.json of a model, or its name.")],
+    gpu: Annotated[str, typer.Option(help="A file of scenarios/hardware.")] = "h100_80g_8",
+    tensor_parallel: Annotated[int, typer.Option(min=1, help="GPUs of a copy.")] = 1,
+    data_parallel: Annotated[int, typer.Option(min=1, help="Copies of the model.")] = 1,
+    folder: Annotated[Path | None, typer.Option(help="For the requests as a trace.")] = None,
+) -> None:
+    """How far the simulator is off your own server, and by which factors it comes close."""
+    from harness.observed import ObservedServer, follow
+
+    split = {"tensor_parallel": tensor_parallel, "data_parallel": data_parallel}
+    load = {"log": log.expanduser(), "folder": folder, "more": tuple(more or ())}
+    follow(ObservedServer(model=model, gpu=gpu, **load, **split))  # type: ignore[arg-type]
+
+
+@app.command(rich_help_panel=COMPARE)
 def plan(
     trace: Annotated[Path, typer.Argument(help="A recorded load.")],
     more: Annotated[

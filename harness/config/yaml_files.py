@@ -68,12 +68,22 @@ def read_choice(group: str, name: str) -> DictConfig:
     """A file of a group of scenarios/ over the files of its group that its `defaults` name."""
     own = OmegaConf.load(ROOT / "scenarios" / group / f"{name}.yaml")
     assert isinstance(own, DictConfig)
-    below = [str(entry) for entry in own.pop("defaults", ()) if entry != "_self_"]
-    whole = OmegaConf.merge(
-        *(read_choice(group, entry.removesuffix("@_here_")) for entry in below), own
-    )
+    below = [_below(group, entry) for entry in own.pop("defaults", ()) if entry != "_self_"]
+    whole = OmegaConf.merge(*below, own)
     assert isinstance(whole, DictConfig)
     return whole
+
+
+def _below(group: str, entry: str | Mapping[str, str | None]) -> DictConfig:
+    """An entry of `defaults`: a file of the group, or {KEY: NAME}, a file of the group below it."""
+    if isinstance(entry, str):
+        return read_choice(group, entry.removesuffix("@_here_"))
+    return OmegaConf.create(
+        {
+            key: None if name is None else read_choice(f"{group}/{key}", name)
+            for key, name in entry.items()
+        }
+    )
 
 
 def read_policy(path: Path, limits: Mapping[str, int] = USUAL) -> Any:

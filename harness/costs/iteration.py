@@ -39,9 +39,18 @@ class IterationTable(NamedTuple):
     shared_s: Floats
     prefill_step_s: Floats = np.zeros(1)
 
-    def scaled(self, factor: float) -> "IterationTable":
-        """The table of iterations that take `factor` times as long."""
-        return IterationTable(*(values * factor for values in self))
+    def scaled(self, factor: float, prompt_factor: float = 1.0) -> "IterationTable":
+        """The table of iterations that take `factor` times as long.
+
+        What prompts add takes `prompt_factor` times longer still. What they share with decodes is
+        counted as often as the smaller of the two has it: no iteration gets shorter by a prompt.
+        """
+        by_name = {
+            name: values * (factor * prompt_factor if name.startswith("prefill") else factor)
+            for name, values in self._asdict().items()
+        }
+        by_name["shared_s"] = by_name["shared_s"] * min(1.0, prompt_factor)
+        return IterationTable(**by_name)
 
 
 BY_TOKENS = ("shared_s", "prefill_step_s")

@@ -1,10 +1,12 @@
-"""Numbers of a machine's configuration that no machine has."""
+"""Settings of a machine's configuration that no machine has."""
 
 import math
 from collections.abc import Collection, Mapping
 from typing import Any
 
+from harness.config.paths import PROFILES
 from harness.costs.kernels import tables
+from harness.costs.profiles import require_roofline
 
 LEAST = {
     "engine_start_s": 0,
@@ -17,16 +19,19 @@ LEAST = {
 }
 
 
-def refuse_numbers(machine: Mapping[str, Any]) -> None:
-    """Raise ValueError for a number of the arguments of `ProfileCosts` that no machine has."""
+def refuse_settings(machine: Mapping[str, Any]) -> None:
+    """Raise ValueError for arguments of `ProfileCosts` that no machine has.
+
+    A number out of range, or a folder of something else than profiles.
+    """
+    require_roofline(PROFILES / machine["profile_dir"], machine["profile_dir"])
     for name, least in LEAST.items():
         value = machine[name]
         if value is not None and not least <= value < math.inf:
             raise ValueError(f"hardware.{name} is {value}, it must be at least {least}, or null")
-    if not 0.0 < machine["scale_seconds"] < math.inf:
-        raise ValueError(
-            f"hardware.scale_seconds is {machine['scale_seconds']}, it must be above 0"
-        )
+    for name in ("scale_seconds", "scale_prompt_seconds"):
+        if not 0.0 < machine[name] < math.inf:
+            raise ValueError(f"hardware.{name} is {machine[name]}, it must be above 0")
     number_bytes = machine["kv_number_bytes"]
     if number_bytes not in (None, 1, 2):
         raise ValueError(f"hardware.kv_number_bytes={number_bytes}, it must be 1 or 2, or null")

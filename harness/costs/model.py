@@ -28,7 +28,7 @@ from harness.costs.iteration import (
 from harness.costs.kernels import FORMULA, Kernels, table_path
 from harness.costs.kv_room import KvRoom, Limits, kv_sentence, server_room
 from harness.costs.loading import Loading
-from harness.costs.machine_settings import refuse_gpu, refuse_numbers
+from harness.costs.machine_settings import refuse_gpu, refuse_settings
 from harness.costs.model_facts import (
     MODELS,
     WINDOW_AT_TOKENS,
@@ -47,7 +47,6 @@ from harness.costs.profiles import (
     calibration_path,
     profile_paths,
     read_profiles,
-    require_roofline,
     shares_of_shape,
 )
 from harness.costs.roofline import (
@@ -99,9 +98,10 @@ class ProfileCosts:
     of `window_at_tokens`, and `state_requests` running requests have their states of layers without
     KV set aside. A server has the `limits`: tokens of an iteration, running requests (None: vLLM's
     defaults on the GPU). Iterations, and taking requests in between them, are `scale_seconds` times
-    as long as all of that says; loads and what comes before the scheduler are not. What shares of
-    the SMs cost is measured in `sm_share_profile`, a folder like `profile_dir` and for the same
-    GPU, where that has nothing of it. Raises ValueError for unknown names and for negative seconds.
+    as long as all of that says; loads and what comes before the scheduler are not. What prompts add
+    to iterations is `scale_prompt_seconds` times longer still. What shares of the SMs cost is
+    measured in `sm_share_profile`, a folder like `profile_dir` and for the same GPU, where that has
+    nothing of it. Raises ValueError for unknown names and for negative seconds.
     """
 
     def __init__(
@@ -125,19 +125,19 @@ class ProfileCosts:
         limits: Limits = (None, None),
         state_requests: int = 0,
         scale_seconds: float = 1.0,
+        scale_prompt_seconds: float = 1.0,
     ) -> None:
         engine = engine_kind(engine) if isinstance(engine, str) else engine
         self._machine = {k: v for k, v in locals().items() if k not in ("self", "parts")}
-        require_roofline(PROFILES / profile_dir, profile_dir)
         self.gpu, self.profile_dir, self.memory_share = gpu, profile_dir, memory_share
-        self.parts, self.replica_start_s = tuple(parts), replica_start_s
+        self.parts, self.replica_start_s, self.limits = tuple(parts), replica_start_s, limits
         self.given_start_s, self.given_weights_bytes_per_s = engine_start_s, weights_bytes_per_s
         self.given_kv_bytes, self.given_block_tokens = kv_bytes, block_tokens
         self.window_at_tokens, self.sm_share_profile = window_at_tokens, sm_share_profile
         self.engine, self.roofline, self.expert_parallel = engine, roofline, expert_parallel
-        self.kv_number_bytes = kv_number_bytes
-        self.limits, self.state_requests, self.scale_seconds = limits, state_requests, scale_seconds
-        refuse_numbers(self._machine)
+        self.kv_number_bytes, self.state_requests = kv_number_bytes, state_requests
+        self.scale_seconds, self.scale_prompt_seconds = scale_seconds, scale_prompt_seconds
+        refuse_settings(self._machine)
         self._facts, self._profiles = gpu_facts(gpu, self._folder), read_profiles(self._folder)
         self._iterations: dict[tuple[str, int], Profile] = {}
         self._tables: dict[tuple[str, int], IterationTable] = {}  # services of a model share them
@@ -198,7 +198,7 @@ class ProfileCosts:
         key = model_of(service), tensor_parallel
         if key not in self._tables:
             table = expand(self._iteration(*key), self.parts)
-            self._tables[key] = table.scaled(self.scale_seconds)
+            self._tables[key] = table.scaled(self.scale_seconds, self.scale_prompt_seconds)
         return self._tables[key]
 
     def iteration_s(
@@ -370,8 +370,11 @@ class ProfileCosts:
 
     def label(self, service: str, tensor_parallel: int) -> str:
         """Where the iteration costs come from, with what the facts of the model assume."""
-        scaled = f"; seconds of iterations x {self.scale_seconds:g}"
-        return self._profile_label(service, tensor_parallel) + scaled * (self.scale_seconds != 1.0)
+        label = self._profile_label(service, tensor_parallel)
+        for what, factor in (("", self.scale_seconds), (" for prompts", self.scale_prompt_seconds)):
+            if factor != 1.0:
+                label += f"; seconds of iterations{what} x {factor:g}"
+        return label
 
     def _profile_label(self, service: str, tensor_parallel: int) -> str:
         profile = self._iteration(service, tensor_parallel)

@@ -14,7 +14,7 @@ from harness.engines.live import LiveCluster, LiveState
 from harness.engines.state import UNWEIGHED, Ints
 from harness.interface.entities import GroupId, ServiceId
 from harness.interface.load_order import LoadOrder, TurnOrder
-from harness.interface.policies import DispatchPolicy
+from harness.interface.policies import DispatchPolicy, reads_progress
 
 
 @dataclass(slots=True)
@@ -85,7 +85,7 @@ class Dispatching:
         self, requests: Sequence[int], service: ServiceId
     ) -> Sequence[GroupId] | LoadOrder | TurnOrder:
         """What the policy says. ValueError where it has not a group for each."""
-        if self.policy.reads_load:
+        if reads_progress(self.policy):
             self.catch_up()
         answer = self.policy.dispatch(requests, service, self.view)
         if not isinstance(answer, LoadOrder | TurnOrder) and len(answer) != len(requests):

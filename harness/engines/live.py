@@ -16,12 +16,15 @@ from harness.interface.entities import (
     GroupId,
     LengthPrediction,
     Request,
+    RequestId,
     Service,
     ServiceId,
 )
 from harness.interface.graph import Edges
+from harness.interface.prefix_ledger import Content
 from harness.interface.tables import CallTable, RequestTable
 from harness.interface.views import GroupView
+from harness.workloads.prefixes import Prefixes
 from harness.workloads.workload import Workload
 
 
@@ -42,6 +45,7 @@ class LiveState:
     now_s: float = 0.0
     backends: Backends | None = None
     known_s: Floats = field(init=False)
+    prefixes: Prefixes = field(init=False)
     _has_intake: bool = field(init=False)
     _predicted_tokens: Floats = field(init=False)
     _services: tuple[ServiceId, ...] = field(init=False)
@@ -50,6 +54,7 @@ class LiveState:
         """Nothing is predicted yet."""
         names = (service.id for service in self.workload.services)
         self._services = tuple(name for name in names if name != OUTSIDE)
+        self.prefixes = Prefixes.of(self.workload)
         self._predicted_tokens = np.full(len(self.arrays.prompt), np.nan)
         self._has_intake = bool(self.arrays.intake_s.any())
         self.known_s = self._when_known() if self._has_intake else self.workload.arrival_s
@@ -173,6 +178,13 @@ class LiveCluster:
         ids = np.flatnonzero(here)
         finished_s = arrays.finished_s[ids]
         return self._state.table(ids), np.where(finished_s <= now_s, finished_s, np.nan)
+
+    def prompt_blocks(self, request: RequestId, block_tokens: int) -> list[Content]:
+        """Names of the full blocks of a prompt that has arrived."""
+        if not self._state.come_s[request] <= self._state.now_s:
+            raise ValueError(f"r{request} has not arrived: its prompt is not known")
+        tokens = self._state.arrays.prompt.item(request)
+        return self._state.prefixes.blocks(request, tokens // block_tokens, block_tokens)
 
     def _unfinished_ids(self, service: ServiceId) -> Ints:
         arrays = self._state.arrays

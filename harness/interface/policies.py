@@ -79,7 +79,8 @@ class DispatchPolicy(Protocol):
 
     `reads_load` says whether `dispatch` looks at what the groups hold; where it does not, an engine
     may ask ahead of time. One that goes by load returns a `LoadOrder` and need not look; one that
-    goes in turn returns a `TurnOrder`.
+    goes in turn returns a `TurnOrder`; one that names groups by what is unfinished says so
+    (`ReadsUnfinished`).
     """
 
     reads_load: ClassVar[bool]
@@ -94,6 +95,22 @@ class DispatchPolicy(Protocol):
         it names groups throughout a run, or never. Groups of the service are in
         `view.deployment`; one that is reading it while it serves others takes no request of it.
         """
+
+
+@runtime_checkable
+class ReadsUnfinished(Protocol):
+    """A dispatch policy that reads `ClusterView.unfinished`, and nothing of groups.
+
+    It is asked when requests have come, never ahead of time. Every engine can run it: real groups
+    report which requests they have answered and how many tokens others have.
+    """
+
+    reads_unfinished: ClassVar[bool]
+
+
+def reads_progress(policy: DispatchPolicy) -> bool:
+    """Whether a dispatch policy reads what has been computed by the time that it is asked."""
+    return policy.reads_load or isinstance(policy, ReadsUnfinished)
 
 
 class PlacementPolicy(Protocol):

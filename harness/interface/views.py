@@ -16,6 +16,7 @@ from harness.interface.entities import (
 )
 from harness.interface.graph import Edges
 from harness.interface.kv_ledger import KvLedger
+from harness.interface.prefix_ledger import Content
 from harness.interface.tables import CallTable, Floats, RequestTable
 
 
@@ -151,6 +152,13 @@ class ClusterView(Protocol):
 
         With them the seconds at which they were answered, NaN of those that are not. Of one that is
         answered `generated_tokens` are those of its answer.
+        """
+
+    def prompt_blocks(self, request: RequestId, block_tokens: int) -> list[Content]:
+        """Names of the full blocks of a prompt, from its first.
+
+        Two prompts begin alike as far as these are equal. ValueError for a request that has not
+        arrived.
         """
 
     def to_come(self, service: ServiceId) -> CallTable:

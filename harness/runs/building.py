@@ -246,6 +246,7 @@ def _costs(config: RunConfig, *, window_at_tokens: int, state_requests: int = 0)
         limits=(tokens, requests) if is_limited else (None, None),
         state_requests=state_requests,
         scale_seconds=hardware.scale_seconds,
+        scale_prompt_seconds=hardware.scale_prompt_seconds,
     )
 
 

@@ -105,6 +105,8 @@ class HardwareConfig(Plain):
     """Which possible true costs of its seed a run has, 1 and up; 0: those of the profile."""
     scale_seconds: Annotated[float, Field(le=1e6)]
     """What the seconds of iterations are multiplied by, above 0; 1: as the profile has them."""
+    scale_prompt_seconds: Annotated[float, Field(le=1e6)]
+    """What seconds of prompts in iterations are multiplied by beside it, above 0."""
     replica_start_s: Annotated[float, Field(le=1e6)]
     """Seconds longer that a replica loads for every other of its service that starts with it."""
     engine_start_s: Annotated[float, Field(le=1e6)] | None

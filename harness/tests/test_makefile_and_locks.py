@@ -170,9 +170,18 @@ def test_a_name_with_any_character_reaches_the_command_as_it_is(tmp_path: Path) 
     shown = tmp_path / "python"
     shown.write_text("#!/bin/sh\nprintf '%s\\n' \"$@\"\n")
     shown.chmod(0o755)
-    words = [f"TRACE={HARD}", "MODEL=$(x 'y'", f"POLICY={HARD}", "TP=4", "TTFT=0.5", "LOADS=a b"]
+    words = [
+        f"TRACE={HARD}",
+        f"LOG={HARD}",
+        "MODEL=$(x 'y'",
+        f"POLICY={HARD}",
+        "TP=4",
+        "TTFT=0.5",
+        "LOADS=a b",
+    ]
     asked = {
         "compare": ["--model=$(x 'y'", "--tensor-parallel=4", "--ttft=0.5", "--", HARD],
+        "observed": ["--model=$(x 'y'", "--tensor-parallel=4", "--", HARD],
         "rank": ["--", HARD, "a", "b"],
     }
     for target, given in asked.items():

@@ -81,8 +81,8 @@ ROOMS: dict[str, set[str]] = {
 
 OF_A_PAPER = re.compile(r"systems\.\w+\.(claims|effects|facts|measures)$")
 COMMANDS = re.compile(
-    r"harness\.((boundary|run|compare|league|plan|policy_checks|rank|results|reproduce|where|why"
-    r"|winners|__main__)$|capacity(\.|$))"
+    r"harness\.((boundary|run|compare|league|observed|plan|policy_checks|rank|results|reproduce|where"
+    r"|why|winners|__main__)$|capacity(\.|$))"
 )
 
 CLAIMS = re.compile(r"harness\.(claims|conditions)(\.|$)")

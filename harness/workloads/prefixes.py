@@ -37,6 +37,14 @@ class Prefixes:
         """A name for each full block of a context by its number: equal ones have equal names."""
         return lambda request, number: (self.owner(request, (number + 1) * block_tokens), number)
 
+    def blocks(self, request: int, count: int, block_tokens: int) -> list[Content]:
+        """Names of the first `count` full blocks of a context, as `contents` has them."""
+        found: list[Content] = []
+        for number in reversed(range(count)):
+            request = self.owner(request, (number + 1) * block_tokens)
+            found.append((request, number))
+        return found[::-1]
+
     def token_owners(self, request: int, count: int) -> list[int]:
         """The request to which each of the first `count` tokens of a context belongs."""
         parts, end = [], count

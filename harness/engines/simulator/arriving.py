@@ -14,7 +14,7 @@ from harness.engines.simulator.units import Units
 from harness.engines.state import UNDISPATCHED, Floats, Ints
 from harness.interface.entities import GroupId, LengthPrediction, RequestId, ServiceId
 from harness.interface.events import Event, Predicted
-from harness.interface.policies import Capability
+from harness.interface.policies import Capability, reads_progress
 
 MOST_NAMED = 1 << 16
 """Requests for which a dispatch policy names groups at once."""
@@ -142,7 +142,7 @@ class Arriving:
         Where the dispatch policy names groups, these stay, and no call comes in between.
         """
         life, system = self.lifecycle, self.lifecycle.system
-        if not self.fast_forward or self.are_heard or system.dispatch.reads_load:
+        if not self.fast_forward or self.are_heard or reads_progress(system.dispatch):
             return False
         stays = Capability.REDEPLOY not in system.placement.requires
         if life.dispatching.named and (not stays or life.workload.answers_release):

@@ -307,6 +307,25 @@ def test_a_config_of_measured_matrices_has_measured_costs(tmp_path: Path) -> Non
     assert COSTS.label(str(other), 1) == "roofline"
 
 
+@pytest.mark.parametrize("factor", [1.5, 0.25])
+def test_seconds_of_prompts_are_scaled_and_those_of_decodes_are_not(factor: float) -> None:
+    costs = partial(
+        ProfileCosts, gpu="A100-40G-PCIe", profile_dir="roofline", memory_share=0.9, parts=PARTS
+    )
+    plain, other = costs(), costs(scale_seconds=2.0, scale_prompt_seconds=factor)
+    model, prompts = ServiceId("Llama-2-7b-hf"), Work(2, 300, 300, 5e4)
+    decodes = Work(decode_requests=9, context_tokens=900)
+    both = replace(prompts, decode_requests=9, context_tokens=900)
+    seconds = [other.iteration_s(model, 1, work) for work in (decodes, prompts, both)]
+    decode_s, prompt_s, both_s = seconds
+    assert decode_s == 2.0 * plain.iteration_s(model, 1, decodes)
+    assert prompt_s == pytest.approx(2.0 * factor * plain.iteration_s(model, 1, prompts))
+    assert max(decode_s, prompt_s) < both_s < decode_s + prompt_s
+    assert other.label(model, 1).endswith(f"x 2; seconds of iterations for prompts x {factor}")
+    with pytest.raises(ValueError, match=r"hardware.scale_prompt_seconds is -1.0, it must be"):
+        costs(scale_prompt_seconds=-1.0)
+
+
 def test_seconds_of_iterations_are_scaled_and_loads_are_not() -> None:
     costs = partial(
         ProfileCosts, gpu="A100-40G-PCIe", profile_dir="roofline", memory_share=0.9, parts=PARTS

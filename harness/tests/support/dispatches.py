@@ -10,10 +10,14 @@ import pandas as pd
 
 from harness.engines.recorder import Recorder
 from harness.interface.entities import GroupId, ServiceId
+from harness.interface.events import Arrived
 from harness.interface.load_order import LoadOrder
+from harness.interface.policies import DispatchPolicy, SchedulingPolicy
 from harness.interface.tables import Ints, RequestTable
 from harness.interface.views import ClusterView
 from harness.tests.support.loads import assert_same_times
+from harness.tests.support.serving import Everywhere, LinearCosts, serve
+from harness.workloads.workload import Workload
 
 
 @dataclass
@@ -89,3 +93,19 @@ def _busy(recorder: Recorder) -> pd.DataFrame:
     frame = recorder.gpu_frame().query("use == 'busy'")
     spans = frame.assign(seconds=frame["end_s"] - frame["start_s"]).groupby("gpu")
     return spans.agg({"start_s": "min", "end_s": "max", "seconds": "sum"})
+
+
+def groups_given(
+    load: Workload,
+    dispatch: DispatchPolicy,
+    placement: Everywhere,
+    *,
+    scheduling: SchedulingPolicy | None = None,
+    costs: LinearCosts | None = None,
+    gpus: int = 2,
+) -> list[int]:
+    """The first GPU of the group that each request goes to, by request."""
+    recorder = Recorder(keep_events=True)
+    serve(load, scheduling, placement, dispatch=dispatch, costs=costs, gpus=gpus, recorder=recorder)
+    group = {it.request.id: it.group for it in recorder.events if isinstance(it, Arrived)}
+    return [int(group[request].partition("@")[2]) for request in sorted(group)]

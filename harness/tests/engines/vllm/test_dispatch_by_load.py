@@ -1,6 +1,7 @@
 """Dispatch by load where groups show nothing: what they were given less what they answered."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,8 @@ from hypothesis import given, settings
 
 from baselines.fcfs import Fcfs
 from baselines.least_loaded import LeastLoaded
+from harness.config.build import build
+from harness.config.yaml_files import read_choice
 from harness.engines.recorder import Recorder
 from harness.engines.simulator.loop import Simulator
 from harness.interface.entities import GroupId
@@ -17,6 +20,7 @@ from harness.interface.load_order import LoadOrder
 from harness.interface.policies import DispatchPolicy, System
 from harness.tests.support.dispatches import LOAD_ORDERS, ByLoad, LooksAtLoad
 from harness.tests.support.loads import Load, loads
+from harness.tests.support.prefixes import alike
 from harness.tests.support.serving import Everywhere, UnevenCosts, cluster, rule, workload
 from harness.workloads.workload import Workload
 
@@ -26,6 +30,14 @@ pytestmark = pytest.mark.vllm
 from harness.engines.vllm.dry import VllmDry  # noqa: E402
 from harness.engines.vllm.run import VllmRun  # noqa: E402
 from harness.tests.support.real_engine import MAX_NUM_SEQS, TOKENS, engine, kept_engine  # noqa: E402
+
+AFFINITIES = ("prefix_aware", "session_affinity")
+"""Files of scenarios/system/dispatch."""
+
+
+def _named(name: str) -> DispatchPolicy:
+    policy: DispatchPolicy = build(read_choice("system/dispatch", name), kind=DispatchPolicy)
+    return policy
 
 
 def _groups(
@@ -54,6 +66,32 @@ def test_the_simulators_choices_on_vllms_scheduler(order: LoadOrder, load: Load)
     ours, _ = _groups(Simulator(**about), served, ByLoad(order), *groups)
     theirs, _ = _groups(VllmDry(**about), served, ByLoad(order), *groups)
     assert ours == theirs
+
+
+@pytest.mark.parametrize("name", AFFINITIES)
+def test_names_by_what_is_unfinished_on_vllms_scheduler(name: str) -> None:
+    about: dict[str, Any] = {
+        "cluster": cluster(2),
+        "costs": UnevenCosts(load=0.0),
+        "max_num_seqs": MAX_NUM_SEQS,
+        "max_num_batched_tokens": TOKENS,
+        "prefix_caching": True,
+    }
+    load, groups = alike(3, 60, gap_s=0.01), (("m", (0,)), ("m", (1,)))
+    ours, _ = _groups(Simulator(**about), load, _named(name), *groups)
+    theirs, _ = _groups(VllmDry(**about), load, _named(name), *groups)
+    assert ours == theirs
+    assert len(set(ours.values())) == 2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", AFFINITIES)
+def test_real_groups_serve_what_is_named_by_what_is_unfinished(name: str) -> None:
+    load = alike(3, 16, gap_s=0.05)
+    load = replace(load, services=_load(1, gap_s=0.0).services)
+    given, recorder = _groups(kept_engine(), load, _named(name), ("m", (0,)), ("m", (1,)))
+    assert recorder.requests["finished_s"].notna().all()
+    assert len(set(given.values())) == 2
 
 
 def _load(count: int, *, gap_s: float) -> Workload:
