@@ -118,7 +118,7 @@ def plan(
     price: Annotated[str, typer.Option(help="Dollars for an hour of a GPU, of each kind.")] = "",
     most_gpus: Annotated[int, typer.Option(min=1, help="In all.")] = 64,
     policies: Annotated[str, typer.Option(help="Of scenarios/policy, with commas.")] = "",
-    dispatch: Annotated[str, typer.Option(help="round_robin, or of scenarios/system.")] = "",
+    dispatch: Annotated[str, typer.Option(help="Of scenarios/system/dispatch, with commas.")] = "",
     tensor_parallel: Annotated[str, typer.Option(help="GPUs of a replica, with commas.")] = "",
     expert_parallel: Annotated[bool | None, typer.Option(help="Of experts; else both.")] = None,
     replicas: Annotated[int | None, typer.Option(min=1, help="So many, not the fewest.")] = None,

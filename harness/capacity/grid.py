@@ -8,8 +8,8 @@ from dataclasses import dataclass
 class Candidate:
     """A setting but for its replicas: the GPUs of one and how it serves.
 
-    `max_num_batched_tokens` and `max_num_seqs` are limits of an iteration; `policy` and `system`
-    are files of scenarios, of the system its dispatch alone.
+    `max_num_batched_tokens` and `max_num_seqs` are limits of an iteration; `policy` and `dispatch`
+    are files of scenarios.
     """
 
     gpu: str
@@ -18,7 +18,7 @@ class Candidate:
     max_num_batched_tokens: int
     max_num_seqs: int
     policy: str
-    system: str
+    dispatch: str
 
     @property
     def name(self) -> str:
@@ -29,15 +29,6 @@ class Candidate:
             f"{self.dispatch}, {self.max_num_batched_tokens:,} tokens and {self.max_num_seqs:,} "
             "requests an iteration"
         )
-
-    @property
-    def dispatch(self) -> str:
-        """Which replica takes a request."""
-        return ROUND_ROBIN if self.system == FIXED else self.system
-
-
-FIXED, ROUND_ROBIN = "fixed", "round_robin"
-"""The file of scenarios/system that takes replicas in turn, and what that is called."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +66,6 @@ def in_order(candidates: Sequence[Candidate]) -> list[Candidate]:
     """
     choices: dict[tuple[object, ...], list[Candidate]] = {}
     for one in dict.fromkeys(candidates):
-        key = (one.policy, one.system, one.max_num_batched_tokens, one.max_num_seqs)
+        key = (one.policy, one.dispatch, one.max_num_batched_tokens, one.max_num_seqs)
         choices.setdefault(key, []).append(one)
     return [one for each in choices.values() for one in each]

@@ -6,7 +6,7 @@ from math import inf
 from pathlib import Path
 from typing import Any
 
-from harness.capacity.grid import FIXED, ROUND_ROBIN, Candidate, Trial
+from harness.capacity.grid import Candidate, Trial
 from harness.capacity.hours import HourOfTrace, hours_of
 from harness.capacity.objectives import METRICS, Objective, parse_objectives
 from harness.capacity.search import Problem
@@ -29,8 +29,12 @@ compiled (0.1 ms of a core for a request and a trial, some 250 trials)."""
 MOST_GPUS = 64
 PARALLEL = " (--tensor-parallel, --replicas)"
 OWN_KEYS = {
-    **{key: how for key, how in KEYS_OF_COMPARE.items() if key not in ("policy", "system")},
-    **{"slo": " (--slo)", "hardware.expert_parallel": " (--expert-parallel)"},
+    **{key: how for key, how in KEYS_OF_COMPARE.items() if key != "policy"},
+    **{
+        "slo": " (--slo)",
+        "system": " (--dispatch)",
+        "hardware.expert_parallel": " (--expert-parallel)",
+    },
     **{"system.placement": PARALLEL, "hardware.gpu_count": PARALLEL, "compare": ""},
     **{"workload.window": " (--hours)", "workload.from_first": ""},
     **{"workload.requests_from": " (--requests)", "workload.rate_scale": " (--scale)"},
@@ -77,7 +81,7 @@ class CapacityQuestion:
         """Values on the scenario's axes, where they are given."""
         axes: dict[str, Sequence[object]] = {
             "policy": self.policies,
-            "system": [FIXED if it == ROUND_ROBIN else it for it in self.dispatch],
+            "system/dispatch": self.dispatch,
             "engine.max_num_batched_tokens": self.max_num_batched_tokens,
             "engine.max_num_seqs": self.max_num_seqs,
         }

@@ -19,7 +19,7 @@ from harness.runs.run_key import Changed
 from harness.workloads.recorded import Trace
 
 Choice = tuple[str, str, str, int, int]
-"""What a configuration is composed for: GPU, policy, system, limits of tokens and requests."""
+"""What a configuration is composed for: GPU, policy, dispatch, limits of tokens and requests."""
 Requests = tuple[int, int, int, int]
 """How many are served and left out, and the tokens of their prompts and answers."""
 
@@ -89,7 +89,7 @@ class Site:
 
 def choice_of(one: Candidate) -> Choice:
     """The composed configuration of a candidate."""
-    return one.gpu, one.policy, one.system, one.max_num_batched_tokens, one.max_num_seqs
+    return one.gpu, one.policy, one.dispatch, one.max_num_batched_tokens, one.max_num_seqs
 
 
 def requests_of(cell: Cell) -> Requests:

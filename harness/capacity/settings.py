@@ -4,12 +4,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from harness import api
-from harness.capacity.grid import FIXED, Candidate, in_order
+from harness.capacity.grid import Candidate, in_order
 from harness.capacity.serving import Choice
-from harness.config.build import TARGET
 from harness.config.engine_limits import LIMITS, stated_limits
 from harness.config.hydra_words import word
-from harness.config.yaml_files import read_choice
 from harness.costs.model_facts import model_facts
 from harness.runs.building import costs_of
 from harness.runs.composed_cells import Matrix
@@ -47,13 +45,8 @@ def composed_bases(
 
 
 def _choice(gpu: str, config: RunConfig) -> Choice:
-    """Raises ValueError for a system that places models in another way."""
-    system, engine = config.chosen["system"], config.engine
-    placed = config.system["placement"][TARGET]
-    if placed != read_choice("system", FIXED)["placement"][TARGET]:
-        raise ValueError(f"dispatch {system}: {placed} places models itself, plan has replicas")
-    seqs, tokens = (int(engine[it]) for it in LIMITS)
-    return gpu, config.chosen["policy"], system, tokens, seqs
+    seqs, tokens = (int(config.engine[it]) for it in LIMITS)
+    return gpu, config.chosen["policy"], config.chosen["system/dispatch"], tokens, seqs
 
 
 def _effective(choice: Choice, config: RunConfig) -> tuple[object, ...]:
@@ -106,8 +99,8 @@ def candidates_of(
     """Every choice at every split of its GPU, usual settings first."""
     return in_order(
         [
-            Candidate(gpu, degree, is_expert, tokens, seqs, policy, system)
-            for gpu, policy, system, tokens, seqs in choices
+            Candidate(gpu, degree, is_expert, tokens, seqs, policy, dispatch)
+            for gpu, policy, dispatch, tokens, seqs in choices
             for degree, is_expert in held[gpu]
         ]
     )

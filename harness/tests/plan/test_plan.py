@@ -203,7 +203,7 @@ def test_a_model_that_fits_no_split_is_said_in_bytes(asked: CapacityQuestion) ->
     [
         (["--gpu", "h100"], "No file of scenarios/hardware is called 'h100'"),
         (["--policies", "vllm,nope"], "No policy is called 'nope'"),
-        (["--dispatch", "muxserve"], "dispatch muxserve: "),
+        (["--dispatch", "muxserve"], "No system/dispatch is called 'muxserve'"),
         (["--slo", "ttft 1 p999"], "p999 is neither a percentile, as p95, nor mean"),
         (["--slo", "ttft 1 p99.9"], "ttft p99.9 needs 1,000 requests, 120 are served"),
         (["--price", "1,2"], "--price has 2 prices for 1 kinds of GPUs"),
