@@ -142,6 +142,7 @@ def test_a_cell_names_the_file_of_every_group() -> None:
         "policy": "vllm",
         "predictor": "none",
         "system": "fixed",
+        "system/dispatch": "round_robin",
     }
     arrivals = cell.config["workload"]["arrivals"]  # type: ignore[index]
     assert "rate_per_s" not in arrivals
