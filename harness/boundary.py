@@ -2,7 +2,7 @@
 
 `systems/<paper>/boundary.yaml` names claims that have a map, and for each the settings along one
 dimension, with a model that this machine serves. Every setting is served on real vLLM and on the
-simulator; a load is one of what that engine serves of a backlog. Prints, and writes as
+simulator; a load is a share of what the same engine serves of a backlog. Prints, and writes as
 conditions/<paper>/<claim>.measured.json: what the map says of the setting, what comes out of the
 claim on the simulator with this model, and what is measured.
 """
@@ -121,14 +121,9 @@ def serve(paper: str, claim: str, asked: Boundary, *, publish: bool) -> None:
     print_table(pd.DataFrame(rows), Console())
     engine = cell_of(configuration(grounds[MEASURED].baseline.plain)).engine.about
     content = {
-        **{
-            "claim": claim,
-            "space": asked.space,
-            "along": asked.along,
-            "setting": asked.setting,
-            "seeds": asked.seeds,
-        },
-        **{"engine": engine, "machine": machine(), "rows": rows},
+        **{"claim": claim, "space": asked.space, "along": asked.along, "setting": asked.setting},
+        **{"seeds": asked.seeds, "engine": engine, "machine": machine()},
+        **{"basis": grounds[SIMULATED].basis, "rows": rows},
     }
     folder = published.place("conditions", publish=publish) / paper
     path = folder / f"{claim.replace('.', '-')}.measured.json"

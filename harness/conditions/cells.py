@@ -99,15 +99,14 @@ class Ground:
         """
         if not any(one.name == LOAD for one in self.space.dimensions):
             return np.nan
-        count = self.baseline.plain["workload"].get(APPLICATIONS)
-        seed = BACKLOG_SEED if count is None else seed
+        if APPLICATIONS not in self.baseline.plain["workload"]:
+            seed = BACKLOG_SEED
         own = {k: v for k, v in setting.items() if k not in (LOAD, BURSTINESS, "requests")}
         key = repr((sorted(own.items()), seed))
         if key not in self._capacities:
             plain = applied(self.baseline.plain, self.space, setting, rate_per_s=None)
             rows = compute(cell_of(configuration(plain | {"seed": seed}))).requests
-            count = plain["workload"].get(APPLICATIONS)
-            self._capacities[key] = answered_per_s(rows, count)
+            self._capacities[key] = answered_per_s(rows, plain["workload"].get(APPLICATIONS))
         return self._capacities[key]
 
     def configuration(self, side: Side, setting: Point, seed: int) -> RunConfig:
