@@ -316,22 +316,18 @@ CAUSES: Mapping[str, str] = {
         "{fact: figure 9, one A100, 1x@code}, {fact: mean ACT of vLLM, one A100, 1x@code}."
     ),
     "Figure 9, one A100": (
-        "What Hermes saves is waiting. Over vLLM: {fig9.act-vllm} at the logged speed; "
-        f"{{fig9.act-vllm@{ROOFLINE}}} on a roofline A100, whose load is 2.3 times smaller; "
-        f"{{fig9.act-vllm@{SEED_0}}} with {SEED_0}; {{fig9.act-vllm@code}} with the applications "
-        "of the scripts; {fig9.act-vllm@prefix caching} where prompts share all that they can and "
-        "nearly no call waits (variations of `hermes_windows`; figure *loads*)."
+        "What Hermes saves is waiting, as loads above and figure *loads* show: over vLLM "
+        "{fig9.act-vllm@prefix caching} where prompts share all that they can and nearly no call "
+        "waits (variations of `hermes_windows`)."
     ),
     "Figure 10, eight H800": (
         "3,000 applications in 10 minutes are a load of {fact: figure 10, eight H800, 3x}, so that "
         "the order decides. An answer token that costs 600 prompt tokens leaves prompts out of the "
         "ranks, and these take {fact: seconds of a backlog that go to prompts, eight H800} of the "
         "seconds there ({fact: seconds of a backlog that go to prompts, one A100} on the A100). "
-        f"Against vLLM: {{fig10.act-vllm}} with the program's prices; "
-        f"{{fig10.act-vllm@{BY_SHARE}}} priced 1 : 6; {{fig10.act-vllm@{BY_WORK}}} where seconds "
-        f"outside the LLM, which then outweigh tokens, do not count; {{fig10.act-vllm@{AT_1X}}} at "
-        "1x; {fig10.act-vllm@code} with the program's 1,500 applications, whose load is "
-        "{fact: figure 10, eight H800, 3x@code} (variations of `hermes_h800`)."
+        "Priced 1 : 6, seconds outside the LLM outweigh tokens. The program's 1,500 applications "
+        "are a load of {fact: figure 10, eight H800, 3x@code}. Numbers are above (variations of "
+        "`hermes_h800`)."
     ),
     "Figure 11, deadlines": (
         "By eq. 2 applications that are late come first, and hold the GPU while others become "

@@ -101,8 +101,7 @@ def headline(judged: Mapping[str, Judged]) -> str:
         f"(9.5x), {most('fig6.latency-muxserve')} than MuxServe (13.6x) and "
         f"{most('fig8.order-latency')} than FCFS in its own placement (4.2x).** It keeps the "
         "paper's bounds, below 3 and above 90%, at every rate. Table 2 states no rate; of five, "
-        "35/s is nearest for SeaLLM, vLLM and AlpaServe with its program's search, and has a third "
-        "of MuxServe's number. What SeaLLM saves are the queues of one to four services that their "
+        "35/s is nearest. What SeaLLM saves are the queues of one to four services that their "
         "share of the GPUs cannot serve: it depends on how uneven services are."
     )
 
@@ -273,8 +272,7 @@ CAUSES: Mapping[str, str] = {
         "vLLM gives each, while all GPUs are at {fact: 50/s, all GPUs}. At 20/s, with the busiest "
         "at a load of {fact: 20/s, busiest service, vLLM}, it gains {fig6.latency-vllm@at 20}, "
         "within noise; at 35/s ({fact: 35/s, busiest service, vLLM}) {fig6.latency-vllm@at 35}; at "
-        "50/s ({fact: 50/s, busiest service, vLLM}) {fig6.latency-vllm@at 50}, over tensor "
-        "parallel 2 {fact: lower latency than vLLM TP 2, up to}. All rates: "
+        "50/s ({fact: 50/s, busiest service, vLLM}) {fig6.latency-vllm@at 50}. All rates: "
         f"{{fig6.latency-vllm@{ALIKE}}} where services are alike, {{fig6.latency-vllm@{ZIPF}}} by "
         "Zipf's law, {fig6.latency-vllm@24 services} with 24 services."
     ),
@@ -283,9 +281,8 @@ CAUSES: Mapping[str, str] = {
         "SeaLLM's: {fig6.latency-alpaserve}. The search of AlpaServe's program serves one request "
         "at a time: {fact: lower latency than AlpaServe as its program searches, up to}, and "
         "{fact: SLO attainment over AlpaServe as its program searches, up to} of its attainment. "
-        "Table 2 prints 11.20 for AlpaServe; that search has {fact: normalized latency of "
-        "AlpaServe as its program searches at 35/s} at 35/s. Where rates drift, a static plan "
-        "costs {fact: lower latency than AlpaServe, drift 1}, within noise of five seeds."
+        "Where rates drift, a static plan costs {fact: lower latency than AlpaServe, drift 1}, "
+        "within noise of five seeds."
     ),
     "P99": (
         "P99 counts seconds, and under the doubling budget the longest answers wait for short "
@@ -315,8 +312,8 @@ CAUSES: Mapping[str, str] = {
         "with the batched search is ahead; such rows raise SeaLLM's latency {fig12.steady}."
     ),
     "Algorithm 2 as printed": (
-        "Newcomers wait until the decodes of their service are not first any more: at 50/s decodes "
-        "have half as many requests (`record.iterations`, seed 1), and engines serve less."
+        "Newcomers wait until the decodes of their service are no longer first: at 50/s decodes "
+        "have half as many requests (`record.iterations`, seed 1)."
     ),
 }
 """Groups of failures and why."""
@@ -427,13 +424,11 @@ paper = Paper(
         "(opt-6.7b: 1,048), answers at 1,000.",
         "Arrivals: Azure's functions of 2019 dealt out in turn, Poisson, for 300 s, and 300 s "
         "before as the history. Which share of calls the most popular of 74,347 functions have is "
-        "read from the published curve (the first 14%, 74 of them 70%); rates are steady. The "
-        "sample of minutes in Freyr-sim leaves out functions above 100 calls a minute.",
+        "read from the published curve (the first 14%, 74 of them 70%); rates are steady.",
         "Algorithm 2: prompts of the chosen service first (what is printed keeps phases apart, and "
         "breaks the bound); newcomers evict nothing; a service is starved when none of it has run "
         "for as long as its SLO, a threshold that is not stated.",
         "Searches follow the doubling budget also where engines run FCFS or skip-join queues.",
-        "Figure 9: a merged block is the least common multiple of the services' blocks.",
         "Execution time: alone on the fewest GPUs that hold the model; SLO: five times that.",
         "Real vLLM: five seeds in which the larger model has the longer answers, 12 times the "
         "seconds alone. Where both services take as long alone, the order lost in simulation.",
