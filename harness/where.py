@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
-from math import isfinite, isnan
+from math import inf, isfinite, isnan
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +38,7 @@ from harness.conditions.texts import (
     setting_text,
     state_condition,
 )
-from harness.conditions.trials import SEEDS, Inquiry, OfPaper, Trials, asked
+from harness.conditions.trials import SEEDS, WHY, Inquiry, OfPaper, Trials, asked
 from harness.config.hydra_words import word
 from harness.config.names import unknown_name
 from harness.config.scratch import write_whole
@@ -201,7 +201,8 @@ def tried_cells(question: Inquiry, ground: Ground, trials: Trials, path: Path) -
     """
     space = question.space
     functions = [getattr(it.effect, "func", it.effect) for it in question.claims.values()]
-    stamp = ground.stamp(sorted({str(it.__module__) for it in functions}))
+    printed = {name: [repr(it.paper), it.unit] for name, it in question.claims.items()}
+    stamp = ground.stamp(sorted({str(it.__module__) for it in functions}), printed)
     table = _stored(path, stamp)
     table = _completed(space, trials, table, path, stamp, space.cells)
     for name in space.claims:
@@ -215,8 +216,8 @@ def tried_cells(question: Inquiry, ground: Ground, trials: Trials, path: Path) -
 def _stored(path: Path, stamp: str) -> pd.DataFrame:
     if not path.is_file():
         return pd.DataFrame()
-    table = pd.read_csv(path)
-    return table if (table[STAMP].astype(str) == stamp).all() else pd.DataFrame()
+    table = pd.read_csv(path, dtype={STAMP: str})
+    return table if (table[STAMP] == stamp).all() else pd.DataFrame()
 
 
 def _completed(
@@ -243,6 +244,9 @@ class Made:
     ) -> None:
         space = question.space
         self.map, self.claim, self._trials = Map(space, name, table), question.claims[name], trials
+        if self.map.table.empty:
+            why = table[WHY].mode()[0]
+            raise ValueError(f"none of the {len(table)} settings can be served; most often: {why}")
         self.points, self.basis = ground.reference, ground.basis
         self.start = self.points[len(self.points) // 2]
         self.at_start = next(self._ask([self.start]))
@@ -368,15 +372,10 @@ def make_where(asked_of: PoliciesAsked) -> None:
     Raises ValueError for a policy, a figure or a load that is not there.
     """
     check_shown([asked_of.figure], drawn=False)
+    if not 0 < asked_of.gain < inf:
+        raise ValueError(f"--gain {asked_of.gain:g}: it takes a share above 0")
     with ExitStack() as stack:
-        names: list[str] = []
-        words = [*asked_of.words]
-        for given in (asked_of.one, asked_of.other):
-            names.append(given)
-            if given.partition(":")[0].endswith((".py", ".yaml")):
-                policy = stack.enter_context(offered(given))
-                words.append(search_word(policy))
-                names[-1] = policy.stem
+        names, words = _policies(stack, asked_of)
         content = content_of(names, words, asked_of)
         question = OfPolicies(names[0], names[1], asked_of.figure, asked_of.gain, content)
         name = "_".join((*names, asked_of.figure))
@@ -391,6 +390,22 @@ def make_where(asked_of: PoliciesAsked) -> None:
             print(f"wrote {published.shown(path)}")
 
 
+def _policies(stack: ExitStack, asked_of: PoliciesAsked) -> tuple[list[str], list[str]]:
+    """Names of both policies, and the words with which those of a file are found."""
+    names: list[str] = []
+    words = [*asked_of.words]
+    for given in (asked_of.one, asked_of.other):
+        names.append(given)
+        if given.partition(":")[0].endswith((".py", ".yaml")):
+            policy = stack.enter_context(offered(given))
+            words.append(search_word(policy))
+            names[-1] = policy.stem
+    if names[0] == names[1] and asked_of.one != asked_of.other:
+        both = f"{asked_of.one} and {asked_of.other} are both called {names[0]}"
+        raise ValueError(f"{both}: a policy is known by the name of its file")
+    return names, words
+
+
 def content_of(
     names: Sequence[str], words: Sequence[str], asked_of: PoliciesAsked
 ) -> dict[str, Any]:
@@ -399,7 +414,11 @@ def content_of(
     return {
         "claims": {WHERE: {"figure": asked_of.figure, "of": of, "over": over}},
         "scenario": WHERE,
-        "words": [*words, word("++matrix", {"policy": [*dict.fromkeys(names)], "seed": [0]})],
+        "words": [
+            *words,
+            word("compare.reference", names[1]),
+            word("++matrix", {"policy": [*dict.fromkeys(names)], "seed": [0]}),
+        ],
         "baseline": over,
         "log2_cells": asked_of.log2_cells,
         "backlog": 500,

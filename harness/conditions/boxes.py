@@ -24,6 +24,8 @@ AT_END = 0.05
 """Of a dimension's cells: a limit that leaves out fewer is none."""
 LEAST_POSITIVE = 15
 """Cells that come out, of those a box is fitted to, for it to be told."""
+HALF = 0.5
+"""Of the cells in a box: what more than so many must come out for it to be told as a condition."""
 MORE_COVERED = 0.15
 """Of those that come out: what a second box must add."""
 
@@ -67,12 +69,18 @@ class Checked:
     agrees: float
     cells: int
 
+    @property
+    def is_right(self) -> bool:
+        """Whether it is right more often than not, beyond noise."""
+        return self.density_low > HALF
+
 
 def told_boxes(fit: Columns, comes: Mask, held: Columns, held_comes: Mask) -> list[Checked]:
     """The box of some cells, checked by others, and a second one where that adds enough.
 
     None where it is no better than chance by the cells it has not seen. A second box covers
-    `MORE_COVERED` more and is right more often than not where the first one does not reach.
+    `MORE_COVERED` more and is right more often than not where the first one does not reach, by the
+    cells of which it is checked, too.
     """
     if comes.sum() < LEAST_POSITIVE:
         return []
@@ -85,8 +93,9 @@ def told_boxes(fit: Columns, comes: Mask, held: Columns, held_comes: Mask) -> li
     if left_comes.sum() >= LEAST_POSITIVE:
         second = best_box(left, left_comes)
         right = left_comes[second.holds(left)]
-        checked = check(second, held, held_comes)
-        is_told = checked.density_low > held_comes.mean() and right.mean() > 0.5
+        beyond = ~first.holds(held)
+        checked = check(second, _rows(held, beyond), held_comes[beyond])
+        is_told = checked.density_low > held_comes.mean() and right.mean() > HALF
         if is_told and right.sum() >= MORE_COVERED * comes.sum():
             found.append(checked)
     return found

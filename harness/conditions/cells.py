@@ -34,6 +34,7 @@ from harness.runs.source_files import sources_behind
 
 TRIED_BY = "harness.conditions.trials"
 """The module that tries settings."""
+SEARCHED = "hydra.searchpath"
 BACKLOG_SEED, MOST_CALLS = 1000, 0.9
 """Of a backlog: the seed of requests, and the share of an application's calls that is counted."""
 WAITING, PREEMPTED, KV_USE = "waiting_share", "preempted_share", "kv_use"
@@ -85,12 +86,16 @@ class Ground:
         said = cost_basis(pd.DataFrame([row])).replace(f"{ROOT}/", "")
         return f"simulated on {said}"
 
-    def stamp(self, modules: Sequence[str]) -> str:
-        """What results follow from: the space, the runs' own names, and these modules."""
-        first = self.reference[0]
+    def stamp(self, modules: Sequence[str], printed: Mapping[str, Any]) -> str:
+        """What results follow from: the space, the runs' own names, these modules, what is claimed.
+
+        Not where Hydra finds a policy's file, whose content is in the runs' names.
+        """
+        first, content = self.reference[0], {**self.space.content}
+        content["words"] = [it for it in self.space.words if not it.startswith(SEARCHED)]
         runs = [cell_of(self.configuration(it, first, 0)).folder.name for it in self.sides]
         sources = sources_behind([TRIED_BY, *modules])
-        return run_id({"space": self.space.content, "runs": runs}, sources.code)
+        return run_id({"space": content, "runs": runs, "printed": {**printed}}, sources.code)
 
     def capacity_per_s(self, setting: Point, seed: int = 0) -> float:
         """What the baseline serves of a backlog a second in this setting; NaN without a load.

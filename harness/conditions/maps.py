@@ -123,9 +123,14 @@ class Map:
 
     @property
     def is_simple(self) -> bool:
-        """Whether boxes and regression tell the held-out cells well enough."""
+        """Whether boxes and regression tell the held-out cells well enough.
+
+        Where few cells come out, limits that nothing meets agree with most of them as well; so the
+        first box must also be right more often than not.
+        """
         box, regression = self.agrees
-        return bool(self.box) and box >= BOX_AGREES and regression >= REGRESSION_AGREES
+        agrees = box >= BOX_AGREES and regression >= REGRESSION_AGREES
+        return bool(self.box) and agrees and self.box[0].is_right
 
     @cached_property
     def influences(self) -> list[Influence]:

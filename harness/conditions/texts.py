@@ -89,9 +89,9 @@ def _boxes_text(boxes: Sequence[Checked], space: Space) -> str:
 
 
 def state_condition(found: Map) -> str:
-    """The same by what the baseline went through; empty where no box is told."""
+    """Where there is an effect, by what the baseline went through; empty where no box is right."""
     boxes = found.state_box
-    if not boxes or not any(name in STATE for name in boxes[0].box.limits):
+    if not boxes or not boxes[0].is_right or not STATE.keys() & boxes[0].box.limits.keys():
         return ""
     return f"It helps at all when {_boxes_text(boxes[:1], found.space)}."
 
@@ -107,7 +107,8 @@ def against(found: Map, outcome: Outcome) -> str:
 def change_text(space: Space, start: Point, change: Change | None, *, comes: bool) -> str:
     """What brings a claim at the paper's point, or where it is lost first."""
     if change is None:
-        return "None of one, two or three changes brings it." if not comes else ""
+        some = "No single change brings it, nor two or three of those expected to."
+        return "" if comes else some
     said = " and ".join(
         f"{name_of(name, space)} {number(start[name])} -> {number(value)}"
         for name, value in change.values.items()

@@ -6,6 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cache
+from pathlib import Path
+from traceback import extract_tb
 from typing import Any, Protocol
 
 import numpy as np
@@ -16,6 +18,9 @@ from harness.claims.paper import Claim, load_paper
 from harness.conditions.cells import STATE, Ground, TriedRuns, ground_of
 from harness.conditions.outcomes import IMPOSSIBLE, Found, found_of
 from harness.conditions.space import Point, Restated, Space, space_of
+from harness.config.paths import ROOT
+from harness.interface.checks import IllegalDecision
+from harness.runs.failures import Failure
 from harness.runs.pool_worker import begin, cores_here
 from harness.runs.run_key import Changed
 
@@ -95,7 +100,10 @@ class Tried:
 
 
 def tried(ground: Ground, claims: Mapping[str, Claim], setting: Point, seeds: int) -> Tried:
-    """A setting with so many seeds, and up to the space's most where these leave a claim open."""
+    """A setting with so many seeds, and up to the space's most where these leave a claim open.
+
+    What the harness refuses is impossible. Raises ValueError for an error of a policy.
+    """
     most = ground.space.most_seeds
     try:
         served = ground.serve(setting, range(seeds))
@@ -107,10 +115,25 @@ def tried(ground: Ground, claims: Mapping[str, Claim], setting: Point, seeds: in
             found = _found(claims, served.cells)
     except Changed:  # of the program, not of the setting
         raise
-    except ValueError as error:
+    except Exception as error:
+        if not _is_refused(error):
+            raise ValueError(f"{_place_of(setting)}: {Failure.of(error).sentence}") from error
         why = " ".join(str(error).split())
         return Tried(setting, dict.fromkeys(claims, IMPOSSIBLE), seeds, why=why)
     return Tried(setting, found, seeds, ground.capacity_per_s(setting), served.state)
+
+
+def _is_refused(error: Exception) -> bool:
+    """Whether the harness says that a setting cannot be, and neither a policy nor a library."""
+    if not isinstance(error, ValueError) or isinstance(error, IllegalDecision):
+        return False
+    raised_in = Path(extract_tb(error.__traceback__)[-1].filename)
+    return raised_in.is_relative_to(ROOT / "harness")
+
+
+def _place_of(setting: Point) -> str:
+    """Where an error came up."""
+    return "with " + ", ".join(f"{name} {value:.4g}" for name, value in setting.items())
 
 
 def _found(claims: Mapping[str, Claim], cells: Cells) -> dict[str, Found]:

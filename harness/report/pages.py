@@ -14,6 +14,7 @@ import pandas as pd
 
 from harness.claims.paper import REFERENCE, Claim, Paper, load_paper
 from harness.claims.texts import NONE, number, printed
+from harness.conditions.outcomes import Outcome
 from harness.conditions.space import Space, read_spaces
 from harness.conditions.texts import name_of
 from harness.config.paths import PROFILES, ROOT
@@ -204,7 +205,11 @@ def _boundary(paper: Paper, found: Frames) -> Frames:
         for one in found["rows"]
     ]
     others = ", ".join(f"{name_of(name, space)} {it:g}" for name, it in found["setting"].items())
-    return found | {"says": claim.words, "sides": pd.DataFrame(rows), "others": others}
+    seeds = f"{found['seeds']} seeds"
+    if space.most_seeds > found["seeds"]:
+        seeds += f", {space.most_seeds} where these leave open what comes out"
+    shown = {"says": claim.words, "sides": pd.DataFrame(rows), "others": others, "seeds": seeds}
+    return found | shown
 
 
 def _came_out(row: Mapping[str, Any], engine: str, unit: str) -> str:
@@ -222,8 +227,22 @@ def maps_of(paper: str, results: Path) -> list[Frames]:
     for name, one in read_json(path).items():
         tried = sum(one["counts"].values()) - one["counts"]["impossible"]
         share = one["counts"]["comes out"] / tried
-        found.append({**one, "says": claims[name].words, "tried": tried, "share": share})
+        shown = {"says": claims[name].words, "tried": tried, "share": share}
+        found.append({**one, **shown, "is_outside": _is_outside(one)})
     return found
+
+
+def _is_outside(one: Mapping[str, Any]) -> bool:
+    """Whether a claim comes out at the paper's own point, which lies outside its map's limits."""
+    if one["at_start"]["outcome"] != Outcome.COMES_OUT or not one["simple"]:
+        return False
+    own = one["points"][len(one["points"]) // 2]
+    boxes = [each["box"]["limits"] for each in one["boxes"]]
+    return all(any(_is_beyond(own[it], *ends) for it, ends in box.items()) for box in boxes)
+
+
+def _is_beyond(value: float, low: float | None, high: float | None) -> bool:
+    return (low is not None and value < low) or (high is not None and value > high)
 
 
 def winners(results: Path) -> Frames:
@@ -235,10 +254,17 @@ def winners(results: Path) -> Frames:
 def _condition_row(claim: Claim, one: Mapping[str, Any], space: Space) -> dict[str, str]:
     start, tried = one["at_start"], sum(one["counts"].values())
     share = "" if start["share"] is None else f", {start['share']:.2f} of the claimed effect"
+    own = one["points"][len(one["points"]) // 2]
+    far = [
+        f"{name_of(it.name, space)} is beyond the range tried, {it.low:g} to {it.high:g}"
+        for it in space.dimensions
+        if _is_beyond(own[it.name], it.low, it.high)
+    ]
+    at = ", ".join([one["from"], *far])
     return {
         "claim": f"{claim.words} (`{claim.id}`)",
         "printed": printed(claim.paper, claim.printed, claim.unit).short,
-        "at the paper's own point": f"{start['outcome']}{share}: {one['from']}",
+        "at the paper's own point": f"{start['outcome']}{share}: {at}",
         "settings": ", ".join(f"{n} {word}" for word, n in one["counts"].items() if n),
         "share that comes out": f"{one['counts']['comes out'] / tried:.0%}",
         "where": " ".join(filter(None, (one["condition"], one["state"], one["reversed"]))),

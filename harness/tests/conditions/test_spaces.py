@@ -1,13 +1,18 @@
 """Spaces of papers and of a user's two policies: what their settings are, as configurations."""
 
+from pathlib import Path
+from typing import Any
+
 import numpy as np
 import pytest
 from scipy.stats import spearmanr
 
+from harness.__main__ import main
 from harness.claims.paper import papers
 from harness.conditions.cells import ground_of
 from harness.conditions.space import read_spaces, space_of
 from harness.conditions.trials import OfPaper, tried
+from harness.config.paths import ROOT
 from harness.predictors.ranked import Ranked
 from harness.runs.building import cell_of
 from harness.runs.config import configuration
@@ -16,6 +21,7 @@ from harness.workloads.lengths import Paired
 from harness.workloads.reshaped import Reshaped
 
 MANY = {"requests": 1000}
+BUG = "def bug(*_): raise ValueError('a bug of its own')"
 LENGTHS = {"table": "lmsys_arena", "part": "all", "outputs": None, "longest_output_tokens": None}
 
 
@@ -41,15 +47,66 @@ def test_spread_keeps_the_mean_and_the_order_of_answers(times: float) -> None:
 
 
 def test_a_setting_of_two_policies_is_served_at_equal_limits() -> None:
-    asked = PoliciesAsked("ssjf_continuous", "vllm", words=("workload.requests=60",))
-    content = content_of(["ssjf_continuous", "vllm"], [*asked.words], asked) | {"backlog": 60}
-    question = OfPolicies("ssjf_continuous", "vllm", "jct_s_mean", 0.1, content)
+    """Neither of them is the policy that comparisons are over where nothing else is said."""
+    names = ["ssjf_continuous", "fcfs_continuous"]
+    asked = PoliciesAsked(*names, words=("workload.requests=60",))
+    content = content_of(names, [*asked.words], asked) | {"backlog": 60}
+    question = OfPolicies(*names, "jct_s_mean", 0.1, content)
     ground = ground_of(space_of("where", content))
     point = {**ground.reference[0], "load": 2.0, "batch": 8.0}
     limits = {ground.configuration(it, point, 0).engine["max_num_seqs"] for it in ground.sides}
     assert limits == {8}
     (found,) = tried(ground, question.claims, point, 3).found.values()
     assert found.value > 0.05
+
+
+def test_cells_go_by_what_is_claimed_and_not_by_where_a_file_lies(tmp_path: Path) -> None:
+    names = ["ssjf_continuous", "vllm"]
+    asked = PoliciesAsked(*names, words=("workload.requests=60",))
+    stamps = []
+    for folder, gain in (("a", 0.1), ("b", 0.1), ("a", 0.3)):
+        path = tmp_path / folder
+        path.mkdir(exist_ok=True)
+        words = [*asked.words, f"hydra.searchpath=[file://{path}]"]
+        ground = ground_of(space_of("where", content_of(names, words, asked)))
+        stamps.append(ground.stamp([], {"where": [repr(1.5 * gain), "%"]}))
+    assert stamps[0] == stamps[1] != stamps[2]
+
+
+def test_an_error_of_a_policy_is_no_impossible_setting(monkeypatch: pytest.MonkeyPatch) -> None:
+    space = read_spaces("ssjf")["fig4-none"]
+    ground, claims = ground_of(space), OfPaper("ssjf", space.name, space.content).claims
+    monkeypatch.setattr(ground, "serve", lambda *_: read_spaces("nope"))
+    assert tried(ground, claims, {"load": 1.0}, 1).why.startswith("nope has no conditions.yaml")
+    names: dict[str, Any] = {}
+    exec(compile(BUG, "/somewhere/policy.py", "exec"), names)
+    monkeypatch.setattr(ground, "serve", names["bug"])
+    with pytest.raises(ValueError, match="with load 1: a bug of its own"):
+        tried(ground, claims, {"load": 1.0}, 1)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["vllm", "srtf", "--gain", "nan"], "--gain nan: it takes a share above 0"),
+        (["vllm", "srtf", "--gain", "-0.1"], "--gain -0.1: it takes a share above 0"),
+    ],
+)
+def test_a_bad_gain_is_refused(
+    words: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["where", *words]) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_files_of_one_name_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A policy is known by the name of its file."""
+    files = [tmp_path / folder / "mine.py" for folder in ("a", "b")]
+    for path in files:
+        path.parent.mkdir()
+        path.write_bytes((ROOT / "harness/tests/data/policies/mine.py").read_bytes())
+    assert main(["where", *map(str, files)]) == 2
+    assert "are both called mine" in capsys.readouterr().err
 
 
 def test_predictions_agree_with_the_truth_as_far_as_asked() -> None:
