@@ -48,10 +48,10 @@ def test_spread_keeps_the_mean_and_the_order_of_answers(times: float) -> None:
 
 def test_a_setting_of_two_policies_is_served_at_equal_limits() -> None:
     """Neither of them is the policy that comparisons are over where nothing else is said."""
-    names = ["ssjf_continuous", "fcfs_continuous"]
-    asked = PoliciesAsked(*names, words=("workload.requests=60",))
-    content = content_of(names, [*asked.words], asked) | {"backlog": 60}
-    question = OfPolicies(*names, "jct_s_mean", 0.1, content)
+    one, other = "ssjf_continuous", "fcfs_continuous"
+    asked = PoliciesAsked(one, other, words=("workload.requests=60",))
+    content = content_of([one, other], [*asked.words], asked) | {"backlog": 60}
+    question = OfPolicies(one, other, "jct_s_mean", 0.1, content)
     ground = ground_of(space_of("where", content))
     point = {**ground.reference[0], "load": 2.0, "batch": 8.0}
     limits = {ground.configuration(it, point, 0).engine["max_num_seqs"] for it in ground.sides}
@@ -62,7 +62,7 @@ def test_a_setting_of_two_policies_is_served_at_equal_limits() -> None:
 
 def test_cells_go_by_what_is_claimed_and_not_by_where_a_file_lies(tmp_path: Path) -> None:
     names = ["ssjf_continuous", "vllm"]
-    asked = PoliciesAsked(*names, words=("workload.requests=60",))
+    asked = PoliciesAsked("ssjf_continuous", "vllm", words=("workload.requests=60",))
     stamps = []
     for folder, gain in (("a", 0.1), ("b", 0.1), ("a", 0.3)):
         path = tmp_path / folder
