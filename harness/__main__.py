@@ -225,7 +225,9 @@ def where(
     ] = None,
     model: Annotated[str, typer.Option(help="config.json of a model, or its name.")] = "",
     gpu: Annotated[str, typer.Option(help="A file of scenarios/hardware.")] = "h100_80g_8",
-    settings: Annotated[int, typer.Option(min=6, max=12, help="2 to the power of it.")] = 8,
+    settings: Annotated[
+        int, typer.Option(min=6, max=12, help="The power of 2 of them: 8 is 256.")
+    ] = 8,
 ) -> None:
     """In which settings one policy gains over another, and by how much."""
     from harness.config.hydra_words import word

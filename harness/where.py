@@ -122,6 +122,7 @@ def serve_cell(paper: str, named: str, results: Path = published.RESULTS) -> Non
     claim, for the nearest change of the paper's own point that its published map has. Raises
     ValueError for what is not there, and where the setting is impossible.
     """
+    read_spaces(paper)
     if ":" in named:
         space, number = cell_named(paper, named)
         setting: Point = space.sample(_most_cells(space))[number]
@@ -353,15 +354,15 @@ class OfPolicies:
         """As `Inquiry`."""
         is_more = is_more_better(self.figure)
         figure = header_of(self.figure).removesuffix(f" {unit_of(self.figure)}")
-        verb, unit = ("has more than", "x") if is_more else ("saves of", "%")
+        says = "{0}'s {2} over that of {1}" if is_more else "{2} that {0} saves over {1}"
         claim = Claim(
             id=WHERE,
             figure=WHERE,
             where="",
-            says=f"{self.one} {verb} {self.other}'s {figure}",
+            says=says.format(self.one, self.other, figure),
             quote="",
             paper=1 + 1.5 * self.gain if is_more else 1.5 * self.gain,  # comes out from 2/3 of it
-            unit=unit,
+            unit="x" if is_more else "%",
         )
         return {WHERE: asked(claim, self.space.claims[WHERE])}
 

@@ -287,7 +287,8 @@ def read_spaces(paper: str) -> dict[str, Space]:
     """The spaces of a paper by name. Raises ValueError for what a file may not say."""
     path = ROOT / "systems" / paper / "conditions.yaml"
     if not path.is_file():
-        raise ValueError(f"{paper} has no conditions.yaml: no dimensions are stated for its claims")
+        known = {it.parent.name: "" for it in sorted(ROOT.glob("systems/*/conditions.yaml"))}
+        raise ValueError(unknown_name("paper with conditions.yaml", paper, known))
     return {name: space_of(name, content, str(path)) for name, content in read_yaml(path).items()}
 
 

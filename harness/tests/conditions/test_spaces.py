@@ -77,7 +77,7 @@ def test_an_error_of_a_policy_is_no_impossible_setting(monkeypatch: pytest.Monke
     space = read_spaces("ssjf")["fig4-none"]
     ground, claims = ground_of(space), OfPaper("ssjf", space.name, space.content).claims
     monkeypatch.setattr(ground, "serve", lambda *_: read_spaces("nope"))
-    assert tried(ground, claims, {"load": 1.0}, 1).why.startswith("nope has no conditions.yaml")
+    assert tried(ground, claims, {"load": 1.0}, 1).why.startswith("No paper with conditions.yaml")
     names: dict[str, Any] = {}
     exec(compile(BUG, "/somewhere/policy.py", "exec"), names)
     monkeypatch.setattr(ground, "serve", names["bug"])
