@@ -107,7 +107,7 @@ def against(found: Map, outcome: Outcome) -> str:
 def change_text(space: Space, start: Point, change: Change | None, *, comes: bool) -> str:
     """What brings a claim at the paper's point, or where it is lost first."""
     if change is None:
-        some = "No single change brings it, nor two or three of those expected to."
+        some = "Neither one change brings it nor two or three expected to."
         return "" if comes else some
     said = " and ".join(
         f"{name_of(name, space)} {number(start[name])} -> {number(value)}"

@@ -123,8 +123,8 @@ CAUSES: Mapping[str, str] = {
     "Groups": (
         "Sizes follow the queue, whose length is not stated: of 4,000 requests at once "
         "{fig2.requests-sharegpt} of ShareGPT's are in groups of four, of 12,000 "
-        "{fig2.requests-sharegpt@12,000 requests}; in steps of 50 tokens, of which the cited "
-        "predictor is trained (arXiv 2305.13144), {fig2.requests-sharegpt@lengths in steps of 50}."
+        "{fig2.requests-sharegpt@12,000 requests}; in steps of 50 tokens, as "
+        "arXiv 2305.13144 has them, {fig2.requests-sharegpt@lengths in steps of 50}."
     ),
     "Limits": (
         "On Alpaca with OPT-13B few requests of vLLM keep twice the seconds of load 0.3, nearly "
@@ -230,9 +230,9 @@ paper = Paper(
     headline=headline,
     chosen=(
         "Requests of Alpaca / ShareGPT / BookCorpus: 4,000 / 1,000 / 500, in figure 10 4,000 / 800 "
-        "/ 400, in 4 and 12 1,000 / 500 / 500; the paper's ran one to three hours. Five seeds in "
+        "/ 400, in 4 and 12 1,000 / 500 / 500; the paper's ran 1 to 3 hours. Five seeds in "
         "figures 2 and 10 and of larger models. Variations: OPT-13B; twice its requests move JCT "
-        "saved and rates by less than 5%.",
+        "saved and rates by under 5%.",
         "vLLM: of 2024, whole prompts before decodes, 2,048 tokens; every policy at most vLLM's "
         "256 requests, ORCA and FastServe the paper's eight.",
         "Lengths: public data within the ranges of table 2, scaled to its means; BookCorpus is "
@@ -241,7 +241,7 @@ paper = Paper(
         "Predictor: a lognormal factor about a share of the true length, fitted to both shares of "
         "figure 5a (sums over all requests); there when a generation is placed.",
         "Waiting generations may hold as much KV as is reserved for prompts; with ordering the "
-        "longest that fit fill the rest. Overdue guests are recomputed; the buffer is a share of "
+        "longest that fit fill the rest. Overdue guests recompute; the buffer is a share of "
         "half the host's space; one guest in a half. Forward size 512; equal lengths to the token; "
         "FastServe without promotion.",
         "SLO: t_p and t_g are vLLM's TTFT and TPOT at load 0.3; EcoServe orders by OPT-13B's.",

@@ -312,8 +312,7 @@ CAUSES: Mapping[str, str] = {
         "of {fact: figure 9, one A100, 1x} at 1x and {fact: mean ACT of vLLM, one A100, 1x} under "
         "vLLM (bar: 329 s). As seed 0 of the program draws it (8 merges, a chance of 1%) load and "
         f"bar come out: {{fact: figure 9, one A100, 1x, {SEED_0}}}, "
-        f"{{fact: mean ACT of vLLM, one A100, 1x, {SEED_0}}}. The 200 applications of its scripts: "
-        "{fact: figure 9, one A100, 1x@code}, {fact: mean ACT of vLLM, one A100, 1x@code}."
+        f"{{fact: mean ACT of vLLM, one A100, 1x, {SEED_0}}}."
     ),
     "Figure 9, one A100": (
         "What Hermes saves is waiting, as loads above and figure *loads* show: over vLLM "
@@ -324,10 +323,9 @@ CAUSES: Mapping[str, str] = {
         "3,000 applications in 10 minutes are a load of {fact: figure 10, eight H800, 3x}, so that "
         "the order decides. An answer token that costs 600 prompt tokens leaves prompts out of the "
         "ranks, and these take {fact: seconds of a backlog that go to prompts, eight H800} of the "
-        "seconds there ({fact: seconds of a backlog that go to prompts, one A100} on the A100). "
+        "seconds there. "
         "Priced 1 : 6, seconds outside the LLM outweigh tokens. The program's 1,500 applications "
-        "are a load of {fact: figure 10, eight H800, 3x@code}. Numbers are above (variations of "
-        "`hermes_h800`)."
+        "are a load of {fact: figure 10, eight H800, 3x@code} (variations of `hermes_h800`)."
     ),
     "Figure 11, deadlines": (
         "By eq. 2 applications that are late come first, and hold the GPU while others become "
@@ -341,8 +339,7 @@ CAUSES: Mapping[str, str] = {
         "Without refinement: {fig12.no-refinement}; without Gittins too: {fig12.no-gittins}. Ranks "
         "by the mean order these kinds of applications as well, with and without refinement (bars "
         "of figure 12). Where running calls stay: {fig12.no-refinement@running calls stay} and "
-        "{fig12.no-gittins@running calls stay}; with kinds as seed 0 draws them: "
-        f"{{fig12.no-refinement@{SEED_0}}} and {{fig12.no-gittins@{SEED_0}}}."
+        "{fig12.no-gittins@running calls stay}."
     ),
     "Figure 13, caches": (
         "Contexts: 500 applications are a load of {fact: figure 13a, contexts}; with 1,000, which "
@@ -436,9 +433,8 @@ paper = Paper(
         "the others are served. LLM reasoning (LLMR) has no recorded run.",
         "Mix: 300 and 3,000 applications, small, medium and large ones as the text has them, drawn "
         "by ten seeds (three of 3,000, and of Llama-2-13b); which kind within each, as its "
-        "program. Document merging (DM) is 1% of applications and most of the load, so that their "
-        "number decides a seed. The program's column has the 200 and 1,500 applications of its "
-        "scripts, as its seed 0 draws their kinds.",
+        "program. Document merging (DM) is 1% of applications and most of the load. The program's "
+        "column has the 200 and 1,500 applications of its scripts.",
         "Costs: on one A100 iterations take 2.3 times as long as the roofline's, which gives the "
         "tokens per second of the log; it has another mix, swaps, and names no GPU. No log is of "
         "eight H800: the roofline as it is.",
@@ -446,13 +442,13 @@ paper = Paper(
         "12,000 tokens as the program, beyond the 4,096 of Llama-2; 8,192 on H800.",
         "Price of a token: 0.1 ms of a prompt and 60 ms of an answer, fixed in its program. The "
         "text has the average processing time of a token in the environment, without a number: "
-        "between two tokens of an answer that is near 60 ms on both machines (*decode of a "
-        "backlog*), as a share of a batch six times a prompt's token: a variation.",
+        "between two tokens of an answer that is near 60 ms on both machines, "
+        "as a share of a batch six times a prompt's token: a variation.",
         "Running calls stay (`--non-preempt` in the scripts of figures 9 to 11; the text is "
-        "silent), in figure 12 they are swapped out, as its script leaves it; watermark 1%, of "
-        "vLLM 0.4.3. Recomputation on eight H800 is not run.",
+        "silent), in figure 12 they are swapped out, as in its script; watermark 1%, of "
+        "vLLM 0.4.3.",
         "VTC counts calls by application, as its program; the text names no client. VTC by kind "
-        "and by tokens, which is faster at 1x and farther from the drawn bar, is in figure 9.",
+        "or tokens, faster at 1x and farther from the bar, is in figure 9.",
         "Not built of the program: Bayesian networks, its own rank in the rule of risk, "
         "DM at 0.8 of its tokens, one prompt an iteration, contexts dropped after 90 s, at most "
         "ten adapters in a batch.",
@@ -460,7 +456,7 @@ paper = Paper(
         "Of the run itself, as in the paper, they would tell a policy what is to come. The program "
         "has 0.7 of the longest recorded service, over a number by kind.",
         "No prompt is shared, as in vLLM 0.4.3.",
-        "Caches (figure 13): an application reads its adapter, or the KV of its context, which is "
+        "Caches: an application reads its adapter, or the KV of its context, which is "
         "cached whole in host memory. A call that misses its adapter waits for the disk, as does "
         "its iteration; a context that is missed is computed: reading it takes 60 times as long "
         "by its program. Mix, disk and 60% of GPU memory: its program.",
