@@ -311,16 +311,11 @@ CAUSES: Mapping[str, str] = {
         "Where requests wait, on 16 GPUs and with 64 requests of a service in a row, AlpaServe "
         "with the batched search is ahead; such rows raise SeaLLM's latency {fig12.steady}."
     ),
-    "Algorithm 2 as printed": (
-        "Newcomers wait until the decodes of their service are no longer first: at 50/s decodes "
-        "have half as many requests (`record.iterations`, seed 1)."
-    ),
 }
 """Groups of failures and why."""
 CONTROLS: Mapping[str, str] = {
     "Replacement": (
-        "rates that drift by a sigma of 1 within eight minutes, for 20 minutes (`seallm_drift`), "
-        "at which SeaLLM's own normalized latency is {fact: normalized latency of SeaLLM, drift 1}."
+        "rates that drift by a sigma of 1 within eight minutes, for 20 minutes (`seallm_drift`)."
     ),
     "Order": (
         "over FCFS eight services, or services that are alike (variations of `seallm_rates`); "
@@ -428,7 +423,6 @@ paper = Paper(
         "Algorithm 2: prompts of the chosen service first (what is printed keeps phases apart, and "
         "breaks the bound); newcomers evict nothing; a service is starved when none of it has run "
         "for as long as its SLO, a threshold that is not stated.",
-        "Searches follow the doubling budget also where engines run FCFS or skip-join queues.",
         "Execution time: alone on the fewest GPUs that hold the model; SLO: five times that.",
         "Real vLLM: five seeds in which the larger model has the longer answers, 12 times the "
         "seconds alone. Where both services take as long alone, the order lost in simulation.",
@@ -437,7 +431,7 @@ paper = Paper(
         "Figures 11 to 14: 20 requests a second, five seeds.",
         "MuxServe: seconds on shares of the SMs as its program measured them for llama-7b and 13b "
         "(here Llama-2); of the others nothing is measured (1 / share). Caps of its default "
-        "scheduler, shares up to 1.2; prompts on 80% of the SMs (90% for 13b in its program). "
+        "scheduler, shares up to 1.2; prompts on 80% of the SMs. "
         "Eight seeds of figures 6, 7 and 10, four of others.",
     ),
     facts=FACTS,
