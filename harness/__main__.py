@@ -127,12 +127,16 @@ def plan(
     requests: Annotated[int | None, typer.Option(min=2, help="Around the busiest minute.")] = None,
     scale: Annotated[str, typer.Option(help="Loads of a curve, as 1,1.5,2,3.")] = "",
     hours: Annotated[bool, typer.Option("--hours", help="Also each hour of the trace.")] = False,
+    observed: Annotated[Path | None, typer.Option(help="A server's log; fits the seconds.")] = None,
+    observed_split: Annotated[str, typer.Option(help="Of that server: copies x GPUs.")] = "1x1",
+    observed_words: Annotated[str, typer.Option(help="Keys that it had, with blanks.")] = "",
     out: Annotated[Path | None, typer.Option(help="For CSV files and the plot.")] = None,
+    publish: Annotated[str, typer.Option(help="Name below results/plan, for pages/plan.")] = "",
     results: Results = RESULTS,
 ) -> None:
     """How many GPUs, in which split and with which scheduler, keep objectives for a load."""
     from harness.capacity.question import question_of
-    from harness.plan import follow
+    from harness.plan import follow, server_of
 
     texts = {
         **{"gpus": gpu, "prices": price, "policies": policies, "dispatch": dispatch},
@@ -143,7 +147,9 @@ def plan(
     asked = {"model": model, "slo": slo, "more": tuple(more or ()), "results": results.resolve()}
     experts = (False, True) if expert_parallel is None else (expert_parallel,)
     machine = {"most_gpus": most_gpus, "replicas": replicas, "expert_parallel": experts}
-    follow(question_of(texts, **load, **asked, **machine), out)
+    question = question_of(texts, **load, **asked, **machine)
+    own = server_of(question, observed, observed_split, observed_words) if observed else None
+    follow(question, out, own, publish)
 
 
 @app.command(rich_help_panel=COMPARE)
