@@ -122,15 +122,16 @@ def plan(
         )
 
 
-def server_of(asked: CapacityQuestion, log: Path, split: str, words: str) -> ObservedServer:
+def server_of(asked: CapacityQuestion, log: Path, at: str = "1x1") -> ObservedServer:
     """The server of a log, with the model, GPU and keys of `hardware` that a plan has.
 
-    `split` is copies x GPUs of a copy, `words` are keys that the server had. Raises ValueError for
-    a bad split and for a plan over several kinds of GPUs.
+    `at` is copies x GPUs of a copy, and keys that the server had, with blanks between them. Raises
+    ValueError for a bad split and for a plan over several kinds of GPUs.
     """
+    split, *keys = at.split() or [""]
     copies, _, gpus = split.partition("x")
     if not (copies.isdecimal() and gpus.isdecimal() and int(copies) and int(gpus)):
-        raise ValueError(f"--observed-split {split}: it takes copies x GPUs of a copy, as 2x4")
+        raise ValueError(f"--observed-at {at}: it begins with copies x GPUs of a copy, as 2x4")
     if len(asked.gpus) > 1:
         raise ValueError(
             f"--observed: the log of a server is of one kind of GPU, --gpu has {len(asked.gpus)}"
@@ -141,7 +142,7 @@ def server_of(asked: CapacityQuestion, log: Path, split: str, words: str) -> Obs
         gpu=asked.gpus[0],
         tensor_parallel=int(gpus),
         data_parallel=int(copies),
-        more=[*(it for it in asked.more if it.lstrip("+").startswith("hardware.")), *words.split()],
+        more=[*(it for it in asked.more if it.lstrip("+").startswith("hardware.")), *keys],
     )
 
 
@@ -356,12 +357,13 @@ def written(found: CapacityPlan, folder: Path) -> list[Path]:
 def follow(
     asked: CapacityQuestion,
     out: Path | None,
-    server: ObservedServer | None = None,
+    log: Path | None = None,
+    at: str = "1x1",
     page: str = "",
 ) -> None:
-    """Search, print and write, with the seconds of a server's log; a `page` has the answer by name.
+    """Search, print and write; with the seconds of the `server_of` a log, where there is one.
 
-    Raises ValueError for bad input.
+    A `page` is the name by which pages/plan has the answer. Raises ValueError for bad input.
     """
     console = Console(width=None if sys.stdout.isatty() else 200, markup=False)
 
@@ -369,8 +371,8 @@ def follow(
         console.print(line, highlight=False)
 
     fitted = None
-    if server:
-        fitted = fit(server, say)
+    if log:
+        fitted = fit(server_of(asked, log, at), say)
         print_fitted(fitted, console)
     found = plan(asked, say, fitted)
     printed(found, console)

@@ -176,7 +176,7 @@ def test_seconds_are_those_of_an_observed_server(asked: CapacityQuestion, tmp_pa
     """A server that is 1.3 times as slow: the plan takes its seconds, and the error of the fit."""
     log = simulated_log(tmp_path, "hardware.scale_seconds=1.3", model=MODEL, requests=80)
     few = replace(asked, policies=("vllm",), tensor_parallel=(1,), max_num_seqs=(256,))
-    server = server_of(few, log, "1x1", "engine.max_num_seqs=256")
+    server = server_of(few, log, "1x1 engine.max_num_seqs=256")
     fitted = fit(replace(server, folder=tmp_path / "fit"))
     assert fitted.factors["scale_seconds"] == pytest.approx(1.3, rel=0.03)
     assert fitted.error < 0.05
@@ -228,7 +228,7 @@ def test_a_model_that_fits_no_split_is_said_in_bytes(asked: CapacityQuestion) ->
         (["--scale", "1,x"], "--scale 1,x: it takes numbers with commas between them"),
         (["--requests", "500"], "has 120 requests, 500 were asked for"),
         (["--hours"], "which is no more than an hour"),
-        (["--observed", "a.csv", "--observed-split", "4"], "--observed-split 4: it takes copies x"),
+        (["--observed", "a.csv", "--observed-at", "4"], "--observed-at 4: it begins with copies x"),
         (["--observed", "a.csv", "hardware.scale_seconds=2"], "itself: they are fitted"),
         (["slo.ttft_s=3"], "slo.ttft_s=3: plan sets slo itself (--slo)"),
         (["hardware.expert_parallel=true"], "plan sets hardware.expert_parallel itself"),
