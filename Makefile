@@ -12,7 +12,7 @@ RECENT := import sys; sys.exit(sys.version_info < (3, 11))
 
 # Recipes have what a user gives from the environment, as "$$TRACE", where a name may have any
 # character; `value`, since make would expand a $ in it.
-GIVEN := DATA SCENARIO POLICY LOADS TRACE LOG MODEL GPU POLICIES TP DP TTFT TPOT ITL REQUESTS OUT SLO PRICE SCALE DISPATCH
+GIVEN := DATA SCENARIO POLICY LOADS TRACE LOG MODEL GPU POLICIES TP DP TTFT TPOT ITL REQUESTS OUT SLO PRICE SCALE DISPATCH OBSERVED OBSERVED_AT
 $(foreach it,$(GIVEN),$(if $(value $(it)),$(eval override export $(it) := $$(value $(it)))))
 
 help:  ## this list
@@ -112,11 +112,12 @@ compare: setup  ## which scheduler for a recorded load: make compare TRACE=my.js
 		$(call option,tensor-parallel,TP) $(call option,data-parallel,DP) $(call option,ttft,TTFT) $(call option,tpot,TPOT) \
 		$(call option,itl,ITL) $(call option,requests,REQUESTS) $(call option,out,OUT) -- "$$TRACE" $(WORDS)
 
-plan: setup  ## how many GPUs keep objectives for a recorded load: make plan TRACE=my.jsonl MODEL=config.json GPU=h100_80g_8 SLO="ttft 1.0 p95, tpot 0.05 p95"; also PRICE, SCALE, HOURS=1, POLICIES, DISPATCH, TP, REQUESTS, OUT, WORDS
+plan: setup  ## how many GPUs keep objectives for a recorded load: make plan TRACE=my.jsonl MODEL=config.json GPU=h100_80g_8 SLO="ttft 1.0 p95, tpot 0.05 p95"; also PRICE, SCALE, HOURS=1, POLICIES, DISPATCH, TP, REQUESTS, OUT, WORDS, OBSERVED=log.jsonl OBSERVED_AT="2x4 KEY=VALUE" (your server: copies x GPUs)
 	$(if $(TRACE),,$(error name a trace: make plan TRACE=...))$(if $(MODEL),,$(error name a model: MODEL=...))$(if $(SLO),,$(error name objectives: SLO="ttft 1.0 p95"))
 	$(BIN)/python -m harness plan $(call option,model,MODEL) $(call option,slo,SLO) $(call option,gpu,GPU) $(call option,price,PRICE) \
 		$(call option,scale,SCALE) $(if $(HOURS),--hours) $(call option,policies,POLICIES) $(call option,dispatch,DISPATCH) \
-		$(call option,tensor-parallel,TP) $(call option,requests,REQUESTS) $(call option,out,OUT) -- "$$TRACE" $(WORDS)
+		$(call option,tensor-parallel,TP) $(call option,requests,REQUESTS) $(call option,out,OUT) \
+		$(call option,observed,OBSERVED) $(call option,observed-at,OBSERVED_AT) -- "$$TRACE" $(WORDS)
 
 observed: setup  ## how far the simulator is off your own server: make observed LOG=log.jsonl MODEL=config.json GPU=h100_80g_8; also TP, DP, WORDS="KEY=VALUE ..."
 	$(if $(LOG),,$(error name a log: make observed LOG=...))$(if $(MODEL),,$(error name a model: MODEL=...))

@@ -30,6 +30,9 @@ app.add_typer(results, name="results", rich_help_panel=LOOK)
 Results = Annotated[Path, typer.Option(help="Folder of results.", file_okay=False)]
 Loads = Annotated[list[str] | None, typer.Argument(metavar="[LOAD]...", help="All for none.")]
 Scenarios = Annotated[list[str] | None, typer.Argument(metavar="[SCENARIO]...")]
+Words = Annotated[
+    list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="As of harness run.")
+]
 Publish = Annotated[
     bool,
     typer.Option("--publish", help="Write what git tracks, not results/local/."),
@@ -52,9 +55,7 @@ def run(context: typer.Context) -> None:
 @app.command(rich_help_panel=COMPARE)
 def compare(
     trace: Annotated[Path, typer.Argument(help="A recorded load.")],
-    more: Annotated[
-        list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="As of harness run.")
-    ] = None,
+    more: Words = None,
     *,
     model: Annotated[str, typer.Option(help="config.json of a model, or its name.")],
     gpu: Annotated[str, typer.Option(help="A file of scenarios/hardware.")] = "h100_80g_8",
@@ -87,9 +88,7 @@ def compare(
 @app.command(rich_help_panel=COMPARE)
 def observed(
     log: Annotated[Path, typer.Argument(help="Of a server: harness/workloads/server_logs.py.")],
-    more: Annotated[
-        list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="As of harness run.")
-    ] = None,
+    more: Words = None,
     *,
     model: Annotated[str, typer.Option(help="config.json of a model, or its name.")],
     gpu: Annotated[str, typer.Option(help="A file of scenarios/hardware.")] = "h100_80g_8",
@@ -108,9 +107,7 @@ def observed(
 @app.command(rich_help_panel=COMPARE)
 def plan(
     trace: Annotated[Path, typer.Argument(help="A recorded load.")],
-    more: Annotated[
-        list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="As of harness run.")
-    ] = None,
+    more: Words = None,
     *,
     model: Annotated[str, typer.Option(help="config.json of a model, or its name.")],
     slo: Annotated[str, typer.Option(help='As "ttft 1 p95, tpot 0.05 p99, itl 0.5, jct 60 mean".')],
@@ -127,7 +124,10 @@ def plan(
     requests: Annotated[int | None, typer.Option(min=2, help="Around the busiest minute.")] = None,
     scale: Annotated[str, typer.Option(help="Loads of a curve, as 1,1.5,2,3.")] = "",
     hours: Annotated[bool, typer.Option("--hours", help="Also each hour of the trace.")] = False,
+    observed: Annotated[Path | None, typer.Option(help="A server's log; fits the seconds.")] = None,
+    observed_at: Annotated[str, typer.Option(help="Its copies x GPUs and KEY=VALUE.")] = "1x1",
     out: Annotated[Path | None, typer.Option(help="For CSV files and the plot.")] = None,
+    publish: Annotated[str, typer.Option(help="Name below results/plan, for pages/plan.")] = "",
     results: Results = RESULTS,
 ) -> None:
     """How many GPUs, in which split and with which scheduler, keep objectives for a load."""
@@ -143,7 +143,7 @@ def plan(
     asked = {"model": model, "slo": slo, "more": tuple(more or ()), "results": results.resolve()}
     experts = (False, True) if expert_parallel is None else (expert_parallel,)
     machine = {"most_gpus": most_gpus, "replicas": replicas, "expert_parallel": experts}
-    follow(question_of(texts, **load, **asked, **machine), out)
+    follow(question_of(texts, **load, **asked, **machine), out, observed, observed_at, publish)
 
 
 @app.command(rich_help_panel=COMPARE)
@@ -213,9 +213,7 @@ def reproduce(
 def where(
     one: Annotated[str, typer.Argument(help="A policy of scenarios/policy, or a file as of rank.")],
     other: Annotated[str, typer.Argument(help="What it is compared with.")],
-    more: Annotated[
-        list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="As of harness run.")
-    ] = None,
+    more: Words = None,
     *,
     figure: Annotated[str, typer.Option(help="Of a run.")] = "jct_s_mean",
     gain: Annotated[float, typer.Option(help="Share of the other's that counts.")] = 0.1,

@@ -107,18 +107,24 @@ class ObservedServer:
 class FittedFactors:
     """What was fitted to the first half of a log, and how it predicts the second.
 
-    `words` are those of later runs. `factors` has each key of `hardware` with its value. `errors`
-    has, by measure, the median and the P90 of the relative error's size and its median with sign
-    (bias), before the fit and after, of the requests withheld. `fitted` requests came first,
-    `withheld` after them. `notes` say what was read, served and assumed.
+    `log` is the file's name, `words` are those of later runs. `factors` has each key of `hardware`
+    with its value. `errors` has, by measure, the median and the P90 of the relative error's size
+    and its median with sign (bias), before the fit and after, of the requests withheld. `fitted`
+    requests came first, `withheld` after them. `notes` say what was read, served and assumed.
     """
 
+    log: str
     words: tuple[str, ...]
     factors: Mapping[str, float]
     errors: pd.DataFrame
     fitted: int
     withheld: int
     notes: tuple[str, ...]
+
+    @property
+    def error(self) -> float:
+        """The larger of the median errors of TTFT and TPOT after the fit, as a share."""
+        return float(self.errors.loc[["ttft_s", "tpot_s"], "median_after"].max())
 
 
 @dataclass(slots=True)
@@ -172,6 +178,7 @@ def fit(asked: ObservedServer, say: Callable[[str], None] = lambda _: None) -> F
     before, after = (simulation.ratios(it)[half:] for it in (np.ones(len(KEYS)), found))
     parts = [_errors(before).add_suffix("_before"), _errors(after).add_suffix("_after")]
     return FittedFactors(
+        log=asked.log.name,
         words=tuple(f"hardware.{key}={value:.4g}" for key, value in factors.items()),
         factors=factors,
         errors=pd.concat(parts, axis="columns"),

@@ -6,14 +6,18 @@ plan.yaml` serves the same requests, split over 1, 2, 4 ... GPUs of a machine, w
 as keep the objectives: the answer is the one with the fewest GPUs, or with prices the fewest
 dollars. What is assumed is printed first. Then come the answer, up to which load it holds and what
 binds there, the ten best settings, and how sure that is: intervals over blocks of the trace, and
-the GPUs needed where seconds are off by the error of the costs. With `--scale` and `--hours` the
+the GPUs needed where seconds are off by the error of the costs. With `--observed` the seconds are
+fitted to the log of a server of yours (`harness/observed.py`), and the error is that of the half
+that the fit has not seen. With `--scale` and `--hours` the
 search is made again at other loads, and for each hour of the trace. CSV files and a plot are
 written; of the runs the answer's own is kept.
 
 From Python, `plan(...)` returns the same as values.
 """
 
+import json
 import os
+import shlex
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -43,13 +47,18 @@ from harness.capacity.search import (
 from harness.capacity.serving import Servers
 from harness.capacity.sureness import error_of, intervals
 from harness.capacity.texts import Alike, alike
+from harness.costs.model_names import shown_name
+from harness.observed import FittedFactors, ObservedServer, fit
+from harness.observed import shown as print_fitted
+from harness.runs import published
 from harness.runs.building import cell_of
 from harness.runs.cells import Run, compute
 from harness.runs.figures import View
 from harness.runs.progress import CellProgress
-from harness.runs.published import RESULTS, shown
+from harness.runs.published import shown
 from harness.runs.table import print_table
 
+BEST = "the best settings; margin: load up to which it keeps the objectives"
 MARGINS, QUICK_S = 3, 60.0
 """Settings of the table that have a margin, where the search took less than so many seconds; else
 the answer has one."""
@@ -76,11 +85,18 @@ class CapacityPlan:
     folder: Path
 
 
-def plan(asked: CapacityQuestion, say: Callable[[str], None] = lambda _: None) -> CapacityPlan:
+def plan(
+    asked: CapacityQuestion,
+    say: Callable[[str], None] = lambda _: None,
+    fitted: FittedFactors | None = None,
+) -> CapacityPlan:
     """Search the cheapest setting that keeps the objectives; `say` hears what is assumed, before.
 
+    `fitted` has factors of the seconds and their error, as `harness.observed.fit` finds them.
     Raises ValueError, in one sentence, for bad input and for objectives that no setting keeps.
     """
+    if fitted:
+        asked = replace(asked, more=(*asked.more, *fitted.words))
     ready = prepared(asked)
     basis = assumptions(asked, ready)
     for line in basis:
@@ -99,11 +115,35 @@ def plan(asked: CapacityQuestion, say: Callable[[str], None] = lambda _: None) -
             rows=rows,
             margins=margins,
             sentences=_sentences(searching, rows, margins[found[0].trial]),
-            sure=_sure(searching, found[0], run),
+            sure=_sure(searching, found[0], run, fitted),
             basis=tuple(basis),
             curve=_curve(searching, asked, found),
             folder=folder,
         )
+
+
+def server_of(asked: CapacityQuestion, log: Path, at: str = "1x1") -> ObservedServer:
+    """The server of a log, with the model, GPU and keys of `hardware` that a plan has.
+
+    `at` is copies x GPUs of a copy, and keys that the server had, with blanks between them. Raises
+    ValueError for a bad split and for a plan over several kinds of GPUs.
+    """
+    split, *keys = at.split() or [""]
+    copies, _, gpus = split.partition("x")
+    if not (copies.isdecimal() and gpus.isdecimal() and int(copies) and int(gpus)):
+        raise ValueError(f"--observed-at {at}: it begins with copies x GPUs of a copy, as 2x4")
+    if len(asked.gpus) > 1:
+        raise ValueError(
+            f"--observed: the log of a server is of one kind of GPU, --gpu has {len(asked.gpus)}"
+        )
+    return ObservedServer(
+        log=log.expanduser(),
+        model=asked.model,
+        gpu=asked.gpus[0],
+        tensor_parallel=int(gpus),
+        data_parallel=int(copies),
+        more=[*(it for it in asked.more if it.lstrip("+").startswith("hardware.")), *keys],
+    )
 
 
 class _Searching:
@@ -166,13 +206,17 @@ def _sentences(searching: _Searching, rows: Sequence[Alike], margin: Margin) -> 
     return *said, f"What binds there is {what}."
 
 
-def _sure(searching: _Searching, best: Rated, run: Run) -> tuple[str, ...]:
+def _sure(
+    searching: _Searching, best: Rated, run: Run, fitted: FittedFactors | None
+) -> tuple[str, ...]:
     """Intervals over blocks of the trace, and what the error of the costs changes."""
     problem, view = searching.ready.problem, View(run)
     spans, share = intervals(problem.objectives, seconds_of(view))
     trial, cell = best.trial, cell_of(searching.ready.site.configuration(best.trial))
     model, degree = searching.ready.model, trial.candidate.tensor_parallel
-    error = error_of(cell.costs.error(model, degree))
+    error, of = error_of(cell.costs.error(model, degree)), "of prompts or decodes"
+    if fitted:
+        error, of = fitted.error, f"of TTFT or TPOT, {fitted.withheld:,} requests of {fitted.log}"
     slower, faster = (
         fewest_replicas(problem, replace(trial, slower=it), searching.serve)
         for it in (1 + error, 1 / (1 + error))
@@ -181,7 +225,7 @@ def _sure(searching: _Searching, best: Rated, run: Run) -> tuple[str, ...]:
     beyond = f", {outside:.1%} of the GPU seconds outside what it measured" if outside > 0 else ""
     return (
         texts.intervals_said(problem.objectives, best.values_s, spans, share),
-        texts.costs_said(trial, error, slower, faster),
+        texts.costs_said(trial, error, of, slower, faster),
         f"Basis: simulated, {cell.costs.label(model, degree)}{beyond}.",
     )
 
@@ -237,14 +281,42 @@ def printed(found: CapacityPlan, console: Console) -> None:
     for line in found.sentences:
         console.print(line, highlight=False)
     table = texts.table_of(found.rows, found.prepared.problem, found.margins)
-    print_table(
-        table, console, "the best settings; margin: load up to which it keeps the objectives"
-    )
-    for line in (*found.sure, *texts.left_out(found.found), *_few(found.prepared)):
+    print_table(table, console, BEST)
+    for line in _beside(found):
         console.print(line, highlight=False)
-    for what, rows in found.curve.groupby("what", sort=False) if len(found.curve) else []:
-        shown_rows = texts.curve_of(rows, found.prepared.problem.most_gpus)
-        print_table(shown_rows, console, f"GPUs by {what}")
+    for title, rows in _curves(found).items():
+        print_table(rows, console, title)
+
+
+def content_of(found: CapacityPlan) -> dict[str, object]:
+    """The same as a page has it."""
+    table = texts.table_of(found.rows, found.prepared.problem, found.margins)
+    return {
+        "assumed": found.basis,
+        "answer": found.sentences,
+        "best": _plain(table),
+        "sure": _beside(found),
+        "curves": {title: _plain(rows) for title, rows in _curves(found).items()},
+    }
+
+
+def _plain(table: pd.DataFrame) -> list[dict[str, str]]:
+    return [
+        {str(k): str(v) for k, v in it.items()} for it in table.reset_index().to_dict("records")
+    ]
+
+
+def _beside(found: CapacityPlan) -> list[str]:
+    return [*found.sure, *texts.left_out(found.found), *_few(found.prepared)]
+
+
+def _curves(found: CapacityPlan) -> dict[str, pd.DataFrame]:
+    """Tables of the curve by their title."""
+    if found.curve.empty:
+        return {}
+    most = found.prepared.problem.most_gpus
+    groups = found.curve.groupby("what", sort=False)
+    return {f"GPUs by {what}": texts.curve_of(rows, most) for what, rows in groups}
 
 
 def _few(ready: Prepared) -> list[str]:
@@ -282,11 +354,39 @@ def written(found: CapacityPlan, folder: Path) -> list[Path]:
     return paths
 
 
-def follow(asked: CapacityQuestion, out: Path | None) -> None:
-    """Search, print and write. Raises ValueError for bad input."""
+def follow(
+    asked: CapacityQuestion,
+    out: Path | None,
+    log: Path | None = None,
+    at: str = "1x1",
+    page: str = "",
+) -> None:
+    """Search, print and write; with the seconds of the `server_of` a log, where there is one.
+
+    A `page` is the name by which pages/plan has the answer. Raises ValueError for bad input.
+    """
     console = Console(width=None if sys.stdout.isatty() else 200, markup=False)
-    found = plan(asked, say=lambda line: console.print(line, highlight=False))
+
+    def say(line: str) -> None:
+        console.print(line, highlight=False)
+
+    fitted = None
+    if log:
+        fitted = fit(server_of(asked, log, at), say)
+        print_fitted(fitted, console)
+    found = plan(asked, say, fitted)
     printed(found, console)
-    for path in written(found, out or RESULTS / "local" / "plan" / asked.trace.stem):
+    kept = published.place("plan", publish=bool(page)) / (page or asked.trace.stem)
+    if page:
+        title = f"{asked.trace.name}: {shown_name(found.prepared.model)} on {', '.join(asked.gpus)}"
+        content = {"title": title, "command": _command(asked), **content_of(found)}
+        published.write(kept / "plan.json", json.dumps(content, indent=1) + "\n")
+    for path in written(found, out or kept):
         print(f"wrote {shown(path)}")
     print(f"the run of the answer: {shown(found.folder)}")
+
+
+def _command(asked: CapacityQuestion) -> str:
+    """The command line, with the trace by its name alone and without the page."""
+    words = [it for it in sys.argv[1:] if not it.startswith("--publish")]
+    return shlex.join(asked.trace.name if it == str(asked.trace) else it for it in words)

@@ -41,4 +41,4 @@ def intervals(
 
 def error_of(errors: Mapping[str, float]) -> float:
     """The larger of the median errors of prompts and decodes, as a share; 0 where none is told."""
-    return max((errors.get(f"{phase}_median", 0.0) for phase in ("prefill", "decode")), default=0.0)
+    return max(errors.get(f"{phase}_median", 0.0) for phase in ("prefill", "decode"))

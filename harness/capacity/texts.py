@@ -143,11 +143,11 @@ def intervals_said(
     )
 
 
-def costs_said(trial: Trial, error: float, slower: int | None, faster: int | None) -> str:
-    """What the error of the costs changes in the replicas of the answer's setting."""
+def costs_said(trial: Trial, error: float, of: str, slower: int | None, faster: int | None) -> str:
+    """What the error of the costs, that of `of`, changes in replicas of the answer's setting."""
     if not error:
         return "The profile states no error of its seconds."
-    said = f"As the costs may be off by {error:.0%}, their median error (of prompts or decodes)"
+    said = f"As the costs may be off by {error:.0%}, their median error ({of})"
     if slower == faster == trial.replicas:
         return f"{said}: slower or faster by it, this setting needs as many GPUs."
     return (

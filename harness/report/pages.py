@@ -245,6 +245,19 @@ def _is_beyond(value: float, low: float | None, high: float | None) -> bool:
     return (low is not None and value < low) or (high is not None and value > high)
 
 
+def plans(results: Path) -> Frames:
+    """The published plans, by name."""
+    found = {}
+    for path in sorted((results / "plan").glob("*/plan.json")):
+        content = read_json(path)
+        frames = {title: pd.DataFrame(rows) for title, rows in content["curves"].items()}
+        found[path.parent.name] = content | {
+            "best": pd.DataFrame(content["best"]),
+            "curves": frames,
+        }
+    return {"plans": found}
+
+
 def winners(results: Path) -> Frames:
     """Which of the league's strongest policies wins in how many settings, and in which."""
     found: Frames = read_json(results / "league" / "winners.json")
@@ -373,7 +386,7 @@ PARTS = {
     part.__name__.replace("_", "-"): part
     for part in (
         *(holds, costs, engines, served, predictor, verify, bench, fidelity, fidelity_vllm),
-        *(fidelity_headline, fidelity_runs, overhead, starting, conditions, winners),
+        *(fidelity_headline, fidelity_runs, overhead, starting, conditions, winners, plans),
     )
 }
 """By name, with the folder of results."""

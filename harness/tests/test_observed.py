@@ -3,39 +3,12 @@
 import json
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from harness import api
 from harness.__main__ import main
-from harness.config.hydra_words import word
 from harness.observed import ObservedServer, fit
-from harness.runs.building import cell_of
-from harness.runs.cells import compute
-
-MODEL = "Llama-2-7b-hf"
-
-
-def _log(folder: Path, *words: str, requests: int = 200, rate_per_s: float = 4.0) -> Path:
-    """What a simulated server logs of requests at random times."""
-    rng = np.random.default_rng(3)
-    come_s = np.cumsum(rng.exponential(1 / rate_per_s, requests))
-    prompts = np.clip(500 * np.exp(0.9 * rng.normal(size=requests)), 16, 3000).astype(int)
-    answers = np.clip(80 * np.exp(0.7 * rng.normal(size=requests)), 1, 800).astype(int)
-    rows = zip((come_s - come_s[0]).tolist(), prompts.tolist(), answers.tolist(), strict=True)
-    lines = ["arrival_s,prompt_tokens,output_tokens", *(f"{a!r},{b},{c}" for a, b, c in rows)]
-    (folder / "served.csv").write_text("\n".join(lines), encoding="utf-8")
-    config = api.configuration(
-        *("workload=trace", "hardware=h100_80g_8", "hardware.gpu_count=1"),
-        *("hardware.nvlink_island=1", "tracking=none", word("workload.model", MODEL)),
-        *(word("workload.file", str(folder / "served.csv")), *words),
-    )
-    served = compute(cell_of(config)).requests
-    path = folder / "log.jsonl"
-    columns = {"first_token_s": "first_token_s", "finished_s": "end_s"}
-    kept = served[["arrival_s", "prompt_tokens", "output_tokens", *columns]]
-    kept.rename(columns=columns).to_json(path, orient="records", lines=True, double_precision=15)
-    return path
+from harness.tests.support.server_log import MODEL, simulated_log
 
 
 @pytest.mark.parametrize(("all_s", "prompts_s"), [(1.3, 1.3), (0.9, 1.3), (1.0, 1.0)])
@@ -44,7 +17,7 @@ def test_hidden_factors_are_found_and_predict_the_other_half(
 ) -> None:
     """One of all iterations, and one of decodes beside another of prompts."""
     hidden = {"scale_seconds": all_s, "scale_prompt_seconds": prompts_s / all_s}
-    log = _log(tmp_path, *(f"hardware.{key}={value}" for key, value in hidden.items()))
+    log = simulated_log(tmp_path, *(f"hardware.{key}={value}" for key, value in hidden.items()))
     said: list[str] = []
     found = fit(ObservedServer(log=log, model=MODEL, folder=tmp_path / "fit"), say=said.append)
     assert dict(found.factors) == pytest.approx(hidden, rel=0.03)
@@ -64,7 +37,9 @@ def test_hidden_factors_are_found_and_predict_the_other_half(
 def test_the_factors_come_on_top_of_those_of_the_machine(tmp_path: Path) -> None:
     """A machine whose file has 2.3: its own log needs no other."""
     machine = ("hardware=a100_40g_pcie_log", "hardware.gpu_count=1", "hardware.nvlink_island=1")
-    log = _log(tmp_path, *machine, "hardware.engine=vllm-0.3-eager", requests=120, rate_per_s=0.5)
+    log = simulated_log(
+        tmp_path, *machine, "hardware.engine=vllm-0.3-eager", requests=120, rate_per_s=0.5
+    )
     asked = ObservedServer(
         log=log,
         model=MODEL,
@@ -76,7 +51,7 @@ def test_the_factors_come_on_top_of_those_of_the_machine(tmp_path: Path) -> None
 
 
 def test_a_far_server_is_said_to_be_another(tmp_path: Path) -> None:
-    log = _log(tmp_path, "hardware.scale_seconds=20", rate_per_s=0.2)
+    log = simulated_log(tmp_path, "hardware.scale_seconds=20", rate_per_s=0.2)
     found = fit(ObservedServer(log=log, model=MODEL, folder=tmp_path / "fit"))
     assert found.notes[-1].startswith("a factor lies at the limit of 8: the server has probably")
 
@@ -84,7 +59,7 @@ def test_a_far_server_is_said_to_be_another(tmp_path: Path) -> None:
 def test_the_command_prints_factors_and_errors(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    log = _log(tmp_path, "hardware.scale_seconds=1.3", requests=80)
+    log = simulated_log(tmp_path, "hardware.scale_seconds=1.3", requests=80)
     assert main(["observed", str(log), "--model", MODEL, f"--folder={tmp_path / 'fit'}"]) == 0
     text = capsys.readouterr().out
     assert "fitted to the first 40 requests: iterations without prompts take 1." in text

@@ -16,8 +16,10 @@ from harness.capacity.question import CapacityQuestion, prepared, question_of
 from harness.capacity.search import cheapest
 from harness.capacity.serving import Servers
 from harness.config.paths import ROOT
-from harness.plan import CapacityPlan, plan, written
+from harness.observed import fit
+from harness.plan import CapacityPlan, plan, server_of, written
 from harness.runs.record import is_finished
+from harness.tests.support.server_log import simulated_log
 
 MODEL = str(ROOT / "scenarios/models/llama-3.1-8b-16k/config.json")
 SLO = "ttft 0.4 p90, tpot 0.02 p90"
@@ -170,6 +172,21 @@ def test_hours_are_served_apart(
     assert found.curve["gpus"].tolist() == sorted(found.curve["gpus"])
 
 
+def test_seconds_are_those_of_an_observed_server(asked: CapacityQuestion, tmp_path: Path) -> None:
+    """A server that is 1.3 times as slow: the plan takes its seconds, and the error of the fit."""
+    log = simulated_log(tmp_path, "hardware.scale_seconds=1.3", model=MODEL, requests=80)
+    few = replace(asked, policies=("vllm",), tensor_parallel=(1,), max_num_seqs=(256,))
+    server = server_of(few, log, "1x1 engine.max_num_seqs=256")
+    fitted = fit(replace(server, folder=tmp_path / "fit"))
+    assert fitted.factors["scale_seconds"] == pytest.approx(1.3, rel=0.03)
+    assert fitted.error < 0.05
+    own, plain = plan(few, fitted=fitted), plan(few)
+    assert f"{fitted.error:.0%}, their median error (of TTFT or TPOT, 40 requests of" in own.sure[1]
+    assert "seconds of iterations x 1." in own.sure[2]
+    limits = zip(own.found[0].values_s, plain.found[0].values_s, strict=True)
+    assert own.found[0].trial.gpus > plain.found[0].trial.gpus or all(a > b for a, b in limits)
+
+
 def _failing(asked: CapacityQuestion) -> str:
     with pytest.raises(ValueError, match=r"\w") as refused:
         plan(asked)
@@ -211,6 +228,8 @@ def test_a_model_that_fits_no_split_is_said_in_bytes(asked: CapacityQuestion) ->
         (["--scale", "1,x"], "--scale 1,x: it takes numbers with commas between them"),
         (["--requests", "500"], "has 120 requests, 500 were asked for"),
         (["--hours"], "which is no more than an hour"),
+        (["--observed", "a.csv", "--observed-at", "4"], "--observed-at 4: it begins with copies x"),
+        (["--observed", "a.csv", "hardware.scale_seconds=2"], "itself: they are fitted"),
         (["slo.ttft_s=3"], "slo.ttft_s=3: plan sets slo itself (--slo)"),
         (["hardware.expert_parallel=true"], "plan sets hardware.expert_parallel itself"),
     ],
