@@ -8,7 +8,7 @@ from harness.conditions.cells import STATE
 from harness.conditions.changes import Change
 from harness.conditions.maps import Map
 from harness.conditions.outcomes import Outcome
-from harness.conditions.space import Point, Space
+from harness.conditions.space import STANDARD, Point, Space
 
 SHORT: Mapping[str, str] = {
     "load": "load",
@@ -30,8 +30,10 @@ SHORT: Mapping[str, str] = {
 
 def name_of(name: str, space: Space) -> str:
     """A dimension, or a state, in a sentence."""
-    own = {it.name: it.words.partition(",")[0] for it in space.dimensions}
-    return SHORT.get(name) or own[name]
+    own = {it.name: it.words for it in space.dimensions}
+    if name in own and (name not in STANDARD or own[name] != STANDARD[name].words):
+        return own[name].partition(",")[0]
+    return SHORT[name]
 
 
 def number(value: float) -> str:
