@@ -19,7 +19,6 @@ from harness.conditions.cells import STATE, Ground, TriedRuns, ground_of
 from harness.conditions.outcomes import IMPOSSIBLE, Found, found_of
 from harness.conditions.space import Point, Restated, Space, space_of
 from harness.config.paths import ROOT
-from harness.interface.checks import IllegalDecision
 from harness.runs.failures import Failure
 from harness.runs.pool_worker import begin, cores_here
 from harness.runs.run_key import Changed
@@ -124,8 +123,11 @@ def tried(ground: Ground, claims: Mapping[str, Claim], setting: Point, seeds: in
 
 
 def _is_refused(error: Exception) -> bool:
-    """Whether the harness says that a setting cannot be, and neither a policy nor a library."""
-    if not isinstance(error, ValueError) or isinstance(error, IllegalDecision):
+    """Whether the harness says that a setting cannot be, and neither a policy nor a library.
+
+    An illegal decision, which is a kind of ValueError, is the policy's.
+    """
+    if type(error) is not ValueError:
         return False
     raised_in = Path(extract_tb(error.__traceback__)[-1].filename)
     return raised_in.is_relative_to(ROOT / "harness")
