@@ -24,7 +24,7 @@ def test_a_unit_runs_in_a_container(running: str, prewarm: PrewarmPolicy | None)
     about = {"pool": "containers", "image": IMAGE, "url": running}
     fcfs = Fcfs(rule=rule(chunked_prefill=True, max_num_seqs=16, tokens=256))
     system = System("test", fcfs, RoundRobin(), Everywhere(("m", (0,))), prewarm=prewarm)
-    load = with_container([20, 1, 20], [200, 1, 3], seconds=0.4, max_context_tokens=1024)
+    load = with_container([20, 1, 20], [500, 1, 3], seconds=0.4, max_context_tokens=1024)
     kept_engine(containers=about).run(load, system, recorder)
     assert recorder.apps is not None
     assert recorder.backends is not None
