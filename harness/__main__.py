@@ -127,7 +127,7 @@ def plan(
     observed: Annotated[Path | None, typer.Option(help="A server's log; fits the seconds.")] = None,
     observed_at: Annotated[str, typer.Option(help="Its copies x GPUs and KEY=VALUE.")] = "1x1",
     out: Annotated[Path | None, typer.Option(help="For CSV files and the plot.")] = None,
-    publish: Annotated[str, typer.Option(help="Name below results/plan, for pages/plan.")] = "",
+    publish: Annotated[str, typer.Option(help="Name below results/plans, for pages/plan.")] = "",
     results: Results = RESULTS,
 ) -> None:
     """How many GPUs, in which split and with which scheduler, keep objectives for a load."""

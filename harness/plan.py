@@ -47,6 +47,7 @@ from harness.capacity.search import (
 from harness.capacity.serving import Servers
 from harness.capacity.sureness import error_of, intervals
 from harness.capacity.texts import Alike, alike
+from harness.config.paths import ROOT
 from harness.costs.model_names import shown_name
 from harness.observed import FittedFactors, ObservedServer, fit
 from harness.observed import shown as print_fitted
@@ -376,17 +377,19 @@ def follow(
         print_fitted(fitted, console)
     found = plan(asked, say, fitted)
     printed(found, console)
-    kept = published.place("plan", publish=bool(page)) / (page or asked.trace.stem)
+    kept = published.place("plans", publish=bool(page)) / (page or asked.trace.stem)
     if page:
         title = f"{asked.trace.name}: {shown_name(found.prepared.model)} on {', '.join(asked.gpus)}"
-        content = {"title": title, "command": _command(asked), **content_of(found)}
-        published.write(kept / "plan.json", json.dumps(content, indent=1) + "\n")
+        content = {"title": title, "command": _command(asked, page), **content_of(found)}
+        text = json.dumps(content, indent=1).replace(f"{ROOT}/", "")
+        published.write(kept / "plan.json", f"{text}\n")
     for path in written(found, out or kept):
         print(f"wrote {shown(path)}")
     print(f"the run of the answer: {shown(found.folder)}")
 
 
-def _command(asked: CapacityQuestion) -> str:
+def _command(asked: CapacityQuestion, page: str) -> str:
     """The command line, with the trace by its name alone and without the page."""
-    words = [it for it in sys.argv[1:] if not it.startswith("--publish")]
+    own = {"--publish", page, f"--publish={page}"}
+    words = [it for it in sys.argv[1:] if it not in own]
     return shlex.join(asked.trace.name if it == str(asked.trace) else it for it in words)

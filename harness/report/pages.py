@@ -248,7 +248,7 @@ def _is_beyond(value: float, low: float | None, high: float | None) -> bool:
 def plans(results: Path) -> Frames:
     """The published plans, by name."""
     found = {}
-    for path in sorted((results / "plan").glob("*/plan.json")):
+    for path in sorted((results / "plans").glob("*/plan.json")):
         content = read_json(path)
         frames = {title: pd.DataFrame(rows) for title, rows in content["curves"].items()}
         found[path.parent.name] = content | {
