@@ -8,9 +8,8 @@ dollars. What is assumed is printed first. Then come the answer, up to which loa
 binds there, the ten best settings, and how sure that is: intervals over blocks of the trace, and
 the GPUs needed where seconds are off by the error of the costs. With `--observed` the seconds are
 fitted to the log of a server of yours (`harness/observed.py`), and the error is that of the half
-that the fit has not seen. With `--scale` and `--hours` the
-search is made again at other loads, and for each hour of the trace. CSV files and a plot are
-written; of the runs the answer's own is kept.
+that the fit has not seen. With `--scale` and `--hours` the search is made again at other loads, and
+for each hour of the trace. CSV files and a plot are written; of the runs the answer's own is kept.
 
 From Python, `plan(...)` returns the same as values.
 """

@@ -109,8 +109,7 @@ def against(found: Map, outcome: Outcome) -> str:
 def change_text(space: Space, start: Point, change: Change | None, *, comes: bool) -> str:
     """What brings a claim at the paper's point, or where it is lost first."""
     if change is None:
-        some = "Neither one change brings it nor two or three expected to."
-        return "" if comes else some
+        return "" if comes else "Neither one change brings it nor two or three expected to."
     said = " and ".join(
         f"{name_of(name, space)} {number(start[name])} -> {number(value)}"
         for name, value in change.values.items()

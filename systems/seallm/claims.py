@@ -311,11 +311,16 @@ CAUSES: Mapping[str, str] = {
         "Where requests wait, on 16 GPUs and with 64 requests of a service in a row, AlpaServe "
         "with the batched search is ahead; such rows raise SeaLLM's latency {fig12.steady}."
     ),
+    "Algorithm 2 as printed": (
+        "Newcomers wait until the decodes of their service are no longer first: at 50/s decodes "
+        "have half as many requests (`record.iterations`, seed 1)."
+    ),
 }
 """Groups of failures and why."""
 CONTROLS: Mapping[str, str] = {
     "Replacement": (
-        "rates that drift by a sigma of 1 within eight minutes, for 20 minutes (`seallm_drift`)."
+        "rates that drift by a sigma of 1 within eight minutes, for 20 minutes (`seallm_drift`), "
+        "at which SeaLLM's own normalized latency is {fact: normalized latency of SeaLLM, drift 1}."
     ),
     "Order": (
         "over FCFS eight services, or services that are alike (variations of `seallm_rates`); "
