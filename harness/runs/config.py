@@ -31,7 +31,8 @@ MODES = ("wandb", "none")
 """Where runs are mirrored."""
 TAKEN = (
     *("bench", "claims", "conditions", "figures", "fidelity", "fidelity_runs", "fidelity_vllm"),
-    *("league", "local", "measured", "pages", "predictors", "starting", "verify", "wandb"),
+    *("league", "local", "measured", "pages", "plans", "predictors", "starting", "verify"),
+    "wandb",
 )
 """Folders below results/ that hold no runs."""
 OWN = (*TOPS, "scenarios", "plots", "requirements", ".git", ".venv")
