@@ -95,13 +95,15 @@ def observed(
     tensor_parallel: Annotated[int, typer.Option(min=1, help="GPUs of a copy.")] = 1,
     data_parallel: Annotated[int, typer.Option(min=1, help="Copies of the model.")] = 1,
     folder: Annotated[Path | None, typer.Option(help="For the requests as a trace.")] = None,
+    publish: Annotated[str, typer.Option(help="Name below results/plans, for pages/plan.")] = "",
 ) -> None:
     """How far the simulator is off your own server, and by which factors it comes close."""
     from harness.observed import ObservedServer, follow
 
     split = {"tensor_parallel": tensor_parallel, "data_parallel": data_parallel}
     load = {"log": log.expanduser(), "folder": folder, "more": tuple(more or ())}
-    follow(ObservedServer(model=model, gpu=gpu, **load, **split))  # type: ignore[arg-type]
+    asked = ObservedServer(model=model, gpu=gpu, **load, **split)  # type: ignore[arg-type]
+    follow(asked, publish)
 
 
 @app.command(rich_help_panel=COMPARE)

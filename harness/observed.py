@@ -16,6 +16,8 @@ policy than stated (words such as engine.max_num_seqs=N or system/dispatch=NAME)
 From Python, `fit(...)` returns the same.
 """
 
+import json
+import shlex
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -29,6 +31,7 @@ from scipy.optimize import least_squares, minimize
 from harness import api
 from harness.config.engine_limits import LIMITS
 from harness.config.hydra_words import word
+from harness.runs import published
 from harness.runs.building import cell_of
 from harness.runs.cells import compute
 from harness.runs.config import RunConfig
@@ -278,27 +281,60 @@ def _served_lines(asked: ObservedServer, config: RunConfig) -> list[str]:
     ]
 
 
-def shown(found: FittedFactors, console: Console) -> None:
-    """Print the factors with what they mean, and errors of the requests withheld."""
+def _meaning(found: FittedFactors) -> str:
+    """The factors in a sentence."""
     seconds, prompts = found.factors.values()
-    meaning = (
-        f"iterations without prompts take {seconds:.3g} times as long as the profile has them, and "
-        f"what prompts add to an iteration {seconds * prompts:.3g} times"
+    return (
+        f"fitted to the first {found.fitted:,} requests: iterations without prompts take "
+        f"{seconds:.3g} times as long as the profile has them, and what prompts add to an "
+        f"iteration {seconds * prompts:.3g} times"
     )
-    console.print(f"fitted to the first {found.fitted:,} requests: {meaning}", highlight=False)
-    console.print(f"words of later runs: {' '.join(found.words)}", highlight=False)
+
+
+def _table(found: FittedFactors) -> pd.DataFrame:
+    """Errors of the requests withheld, a row per measure."""
     table = pd.DataFrame(index=pd.Index([*MEASURES.values()], name="relative error"))
     for when in ("before", "after"):
         for column in ("median", "p90", "bias"):
             sign = "+" if column == "bias" else ""
             cells = [f"{it:{sign}.1%}" for it in found.errors[f"{column}_{when}"]]
             table[f"{column} {when}"] = cells
-    print_table(
-        table, console, f"the {found.withheld:,} requests withheld, before and after the fit"
-    )
+    return table
 
 
-def follow(asked: ObservedServer) -> None:
-    """Fit and print. Raises ValueError for bad input."""
+def _title(found: FittedFactors) -> str:
+    return f"the {found.withheld:,} requests withheld, before and after the fit"
+
+
+def shown(found: FittedFactors, console: Console) -> None:
+    """Print the factors with what they mean, and errors of the requests withheld."""
+    console.print(_meaning(found), highlight=False)
+    console.print(f"words of later runs: {' '.join(found.words)}", highlight=False)
+    print_table(_table(found), console, _title(found))
+
+
+def follow(asked: ObservedServer, page: str = "") -> None:
+    """Fit and print. Raises ValueError for bad input.
+
+    A `page` is the name by which pages/plan has what was found, with the log beside it.
+    """
     console = Console(width=None if sys.stdout.isatty() else 200, markup=False)
-    shown(fit(asked, say=lambda line: console.print(line, highlight=False)), console)
+    found = fit(asked, say=lambda line: console.print(line, highlight=False))
+    shown(found, console)
+    if not page:
+        return
+    folder = published.place("plans", publish=True) / page
+    kept = folder / f"log{asked.log.suffix}"
+    published.write(kept, asked.log.read_text(encoding="utf-8"))
+    split = f"--tensor-parallel {asked.tensor_parallel} --data-parallel {asked.data_parallel}"
+    words = [published.shown(kept), *asked.more, "--model", asked.model, "--gpu", asked.gpu]
+    content = {
+        "title": f"{asked.model} on {asked.gpu}, observed",
+        "command": f"observed {shlex.join(words)} {split}",
+        "notes": found.notes,
+        "meaning": _meaning(found),
+        "words": found.words,
+        "errors_of": _title(found),
+        "errors": _table(found).reset_index().to_dict("records"),
+    }
+    published.write(folder / "observed.json", f"{json.dumps(content, indent=1)}\n")

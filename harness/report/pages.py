@@ -258,6 +258,15 @@ def plans(results: Path) -> Frames:
     return {"plans": found}
 
 
+def observed(results: Path) -> Frames:
+    """Logs of servers that factors were fitted to, by name."""
+    found = {}
+    for path in sorted((results / "plans").glob("*/observed.json")):
+        content = read_json(path)
+        found[path.parent.name] = content | {"errors": pd.DataFrame(content["errors"])}
+    return {"observed": found}
+
+
 def winners(results: Path) -> Frames:
     """Which of the league's strongest policies wins in how many settings, and in which."""
     found: Frames = read_json(results / "league" / "winners.json")
@@ -387,6 +396,7 @@ PARTS = {
     for part in (
         *(holds, costs, engines, served, predictor, verify, bench, fidelity, fidelity_vllm),
         *(fidelity_headline, fidelity_runs, overhead, starting, conditions, winners, plans),
+        observed,
     )
 }
 """By name, with the folder of results."""

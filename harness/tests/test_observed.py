@@ -7,6 +7,7 @@ import pytest
 
 from harness import api
 from harness.__main__ import main
+from harness.config.paths import ROOT
 from harness.observed import ObservedServer, fit
 from harness.tests.support.server_log import MODEL, simulated_log
 
@@ -54,6 +55,14 @@ def test_a_far_server_is_said_to_be_another(tmp_path: Path) -> None:
     log = simulated_log(tmp_path, "hardware.scale_seconds=20", rate_per_s=0.2)
     found = fit(ObservedServer(log=log, model=MODEL, folder=tmp_path / "fit"))
     assert found.notes[-1].startswith("a factor lies at the limit of 8: the server has probably")
+
+
+def test_a_real_log_predicts_its_second_half(tmp_path: Path) -> None:
+    """TPOT and JCT; pages/plan says why TTFT is farther off."""
+    log = ROOT / "results" / "plans" / "m100-cpu" / "log.jsonl"
+    errors = fit(ObservedServer(log=log, model="m100", gpu="cpu", folder=tmp_path)).errors
+    assert (errors.loc[["tpot_s", "jct_s"], "median_after"] < 0.1).all()
+    assert (errors["median_after"] < errors["median_before"]).all()
 
 
 def test_the_command_prints_factors_and_errors(
