@@ -298,10 +298,12 @@ class Groups:
             self.loading[name] = again
 
     def wait(self) -> None:
-        """Until every group of the deployment has loaded. GroupLost where one does not."""
+        """Until every group of the deployment has loaded, which `advance` then notes.
+
+        GroupLost where one does not.
+        """
         for served in self.loading.values():
             served.wait()
-        self.advance()
 
     def stop(self, keep: Callable[[GroupHandle], bool]) -> None:
         """End all groups that are not kept."""

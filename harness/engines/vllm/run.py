@@ -148,6 +148,8 @@ class VllmRun:
         if self.options.loads_first:
             self.groups.wait()
             self.epoch_s = time.monotonic()
+            # Groups of other processes hear when the clock starts as they are noted.
+            self.groups.advance()
             for life in self.groups.lives:
                 life.asked_s = life.ready_s = 0.0
             self.client.start()

@@ -212,6 +212,22 @@ def test_a_process_that_dies_while_it_changes_is_replaced(monkeypatch: pytest.Mo
     assert groups.dead == [died]
 
 
+def test_a_process_counts_from_when_all_have_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Under `loads_first` the clock is set between `wait` and `advance`."""
+    monkeypatch.setattr(RayGroup, "wait", Mock())
+    for name, value in (("has_loaded", True), ("resolved", Mock())):
+        monkeypatch.setattr(RayGroup, name, property(Mock(return_value=value)))
+    group, clock = a_group("tiny", 0), Mock(return_value=1.0)
+    served = RayGroup(group, Mock(), Mock())
+    groups = _groups(epoch_s=clock, deployment=Deployment((group,)))
+    groups.waiting[group.id], groups.loading[group.id] = [], served
+    groups.lives.append(Life(group, 0.0))
+    groups.wait()
+    clock.return_value = 2.0
+    groups.advance()
+    served.actor.begin.remote.assert_called_once_with(0, 2.0)
+
+
 def test_groups_that_come_and_go_need_processes_of_their_own() -> None:
     with pytest.raises(ValueError, match=r"engine\.ray=true"):
         serve(work({TINY: (2, 4)}), system({TINY: ONE}), ray=False)
