@@ -5,7 +5,8 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -38,6 +39,7 @@ GPU, PROFILE, MODEL = "A100-80G", "a100_80g_vllm_0_3", "Llama-2-7b-hf"
 PROMPT_TOKENS, OUTPUT_TOKENS, RATE_PER_S, SEED = 512, 128, 8.0, 42
 SLOW_S = 10.0
 """What takes longer is measured once."""
+NO_KV: Mapping[str, Any] = MappingProxyType({})
 VLLM = ROOT / "scenarios" / "policy" / "vllm.yaml"
 
 
@@ -93,9 +95,10 @@ def w1(requests: int, replicas: int, services: int = 1) -> Workload:
     )
 
 
-def reference_costs() -> ProfileCosts:
-    """The costs that W1 is served at."""
-    return ProfileCosts(gpu=GPU, profile_dir=PROFILE, memory_share=0.9, parts=PARTS)
+def reference_costs(kv: Mapping[str, Any] = NO_KV) -> ProfileCosts:
+    """The costs that W1 is served at; `kv` may have other `kv_bytes` and `kv_number_bytes`."""
+    about: dict[str, Any] = {"gpu": GPU, "profile_dir": PROFILE, "memory_share": 0.9}
+    return ProfileCosts(**about, parts=PARTS, **kv)
 
 
 def reference_host_memory() -> HostMemory:
@@ -118,19 +121,22 @@ def serve_s(
     *,
     dispatch: DispatchPolicy | None = None,
     placement: PlacementPolicy | None = None,
+    prefix_caching: bool = False,
+    kv: Mapping[str, Any] = NO_KV,
 ) -> float:
     """Wall-clock seconds to simulate a load; predictions are true lengths.
 
     Requests go to the groups of their service in turn, or as `dispatch` says; each service has
-    equally many groups of one GPU, or those of `placement`.
+    equally many groups of one GPU, or those of `placement`. `kv` as in `reference_costs`.
     """
-    costs = reference_costs()
+    costs = reference_costs(kv)
     engine = Simulator(
         cluster=reference_cluster(replicas),
         costs=costs,
         max_num_seqs=512,
         max_num_batched_tokens=65536,
         host_memory=reference_host_memory(),
+        prefix_caching=prefix_caching,
     )
     each = replicas // sum(service.id != OUTSIDE for service in load.services)
     placement = placement or FixedPlacement(data_parallel=each, tensor_parallel=1, costs=costs)
