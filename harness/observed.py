@@ -29,6 +29,7 @@ from rich.console import Console
 from scipy.optimize import least_squares, minimize
 
 from harness import api
+from harness.compare import gpus_of
 from harness.config.engine_limits import LIMITS
 from harness.config.hydra_words import word
 from harness.runs import published
@@ -53,9 +54,12 @@ STEP, NEAR = 0.06, 1e-3
 """Of a factor: the relative difference that slopes are taken over, and where the search ends."""
 MOST_SLOPES, MOST_SERVED = 8, 60
 """Slopes that least squares take, of three runs each, and runs of the search from there."""
+WHICH = ("too_long", "requests", "requests_from", "rate_scale", "window", "no_output")
+"""Keys of `workload=trace` that say which requests are served, and when."""
 OWN_WORDS = {
     **{"workload": "", "hardware": " (--gpu)", "system": "", "results": "", "matrix": ""},
     **{"workload.file": "", "workload.model": " (--model)", "workload.arrivals": ""},
+    **{f"workload.{key}": ": all requests of the log are served" for key in WHICH},
     **{"hardware.gpu_count": "", "hardware.nvlink_island": "", "hardware.cost_draw": ""},
     **{f"hardware.{key}": ": they are fitted" for key in KEYS},
     "system.placement": " (--tensor-parallel, --data-parallel)",
@@ -87,9 +91,10 @@ class ObservedServer:
     def words(self) -> list[str]:
         """The configuration, but for the factors."""
         gpus = self.tensor_parallel * self.data_parallel
+        island = min(gpus, gpus_of(self.gpu))
         return [
             *("workload=trace", f"hardware={self.gpu}", "system=fixed", "policy=vllm"),
-            *(f"hardware.gpu_count={gpus}", f"hardware.nvlink_island={gpus}"),
+            *(f"hardware.gpu_count={gpus}", f"hardware.nvlink_island={island}"),
             f"system.placement.tensor_parallel={self.tensor_parallel}",
             f"system.placement.data_parallel={self.data_parallel}",
             word("workload.file", str(self.trace.absolute())),
@@ -98,7 +103,11 @@ class ObservedServer:
         ]
 
     def check(self) -> None:
-        """Raise ValueError for words that are not free."""
+        """Raise ValueError for words that are not free, and a split that no machine has."""
+        if self.tensor_parallel > (machine := gpus_of(self.gpu)):
+            raise ValueError(
+                f"{self.log}: a copy has {self.tensor_parallel} GPUs, {self.gpu} has {machine}"
+            )
         for given in self.more:
             key = given.lstrip("+~").partition("=")[0]
             for own, how in OWN_WORDS.items():
@@ -114,6 +123,8 @@ class FittedFactors:
     with its value. `errors` has, by measure, the median and the P90 of the relative error's size
     and its median with sign (bias), before the fit and after, of the requests withheld. `fitted`
     requests came first, `withheld` after them. `notes` say what was read, served and assumed.
+    `split` are copies of the model and GPUs of each. `is_at_limit` says that a factor lies at an
+    end of what is searched, and the last note why that may be.
     """
 
     log: str
@@ -123,6 +134,17 @@ class FittedFactors:
     fitted: int
     withheld: int
     notes: tuple[str, ...]
+    split: tuple[int, int]
+    is_at_limit: bool
+
+    @property
+    def basis(self) -> str:
+        """Whose seconds they are, and where else they are taken to hold."""
+        copies, gpus = self.split
+        return (
+            f"seconds fitted to {self.log}, a server of {copies} x {gpus} GPUs; other splits, "
+            "limits and loads are taken to be off by the same factors"
+        )
 
     @property
     def error(self) -> float:
@@ -171,10 +193,11 @@ def fit(asked: ObservedServer, say: Callable[[str], None] = lambda _: None) -> F
     for note in notes:
         say(note)
     found = _search(simulation, half)
-    if not ((found > 1.01 / MOST_FACTOR) & (found < 0.99 * MOST_FACTOR)).all():
+    is_at_limit = not ((found > 1.01 / MOST_FACTOR) & (found < 0.99 * MOST_FACTOR)).all()
+    if is_at_limit:
         notes.append(
-            f"a factor lies at the limit of {MOST_FACTOR:g}: the server has probably another "
-            "model, GPU, split or limit than stated"
+            f"{asked.log.name}: a factor lies at the limit of {MOST_FACTOR:g}: the server has "
+            "probably another model, GPU, split or limit than stated, or its log other units"
         )
         say(notes[-1])
     factors = simulation.values(found)
@@ -188,6 +211,8 @@ def fit(asked: ObservedServer, say: Callable[[str], None] = lambda _: None) -> F
         fitted=half,
         withheld=len(log.requests) - half,
         notes=tuple(notes),
+        split=(asked.data_parallel, asked.tensor_parallel),
+        is_at_limit=is_at_limit,
     )
 
 
@@ -236,10 +261,20 @@ def _write_trace(path: Path, log: ServerLog) -> None:
 
 
 def _measures(log: ServerLog) -> pd.DataFrame:
-    """Seconds of TTFT, TPOT (NaN of single tokens) and JCT of each logged request."""
+    """Seconds of TTFT, TPOT and JCT of each logged request.
+
+    TPOT is NaN of single tokens, and both TTFT and TPOT are where an answer came at once.
+    """
     names = {"end_s": "finished_s"}
     rows = log.requests.rename(columns=names).assign(started_s=log.requests["first_token_s"])
-    return latencies(rows, horizon_s=np.inf)[[*MEASURES]]
+    found = latencies(rows, horizon_s=np.inf)[[*MEASURES]]
+    return found.assign(ttft_s=found["ttft_s"].mask(_came_at_once(log)))
+
+
+def _came_at_once(log: ServerLog) -> "pd.Series[bool]":
+    """Which answers of several tokens have no first one before their end."""
+    rows = log.requests
+    return (rows[OUTPUT_TOKENS] > 1) & (rows["first_token_s"] >= rows["end_s"])
 
 
 def _quartiles(ratios: pd.DataFrame) -> Floats:
@@ -263,8 +298,10 @@ def _read_lines(asked: ObservedServer, log: ServerLog) -> list[str]:
     medians = ", ".join(f"{name} {seen[key]:.3g} s" for key, name in MEASURES.items())
     what = f"{asked.log.name}, {log.kind}: {len(rows):,} requests in {rows[ARRIVAL].max():,.4g} s"
     lengths = f"mean prompt {prompt:,.0f} and answer {answer:,.0f} tokens"
+    whole = int(_came_at_once(log).sum())
+    untimed = f"; {whole:,} answers came at once and have no TTFT and TPOT" if whole else ""
     return [
-        f"read: {what}, {lengths}; observed medians: {medians}",
+        f"read: {what}, {lengths}; observed medians: {medians}{untimed}",
         *(f"{asked.log.name}: {note}" for note in log.notes),
     ]
 
@@ -287,7 +324,7 @@ def _meaning(found: FittedFactors) -> str:
     return (
         f"fitted to the first {found.fitted:,} requests: iterations without prompts take "
         f"{seconds:.3g} times as long as the profile has them, and what prompts add to an "
-        f"iteration {seconds * prompts:.3g} times"
+        f"iteration {seconds * prompts:.3g} times ({seconds:.3g} x {prompts:.3g})"
     )
 
 

@@ -18,7 +18,6 @@ import json
 import os
 import shlex
 import sys
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -30,7 +29,7 @@ from rich.console import Console
 from harness import api
 from harness.capacity import texts
 from harness.capacity.assumptions import assumptions
-from harness.capacity.binding import binding, pressure_of
+from harness.capacity.binding import binding, parts_kept, pressure_of
 from harness.capacity.grid import Trial
 from harness.capacity.objectives import seconds_of
 from harness.capacity.question import CapacityQuestion, Prepared, prepared
@@ -58,10 +57,12 @@ from harness.runs.progress import CellProgress
 from harness.runs.published import shown
 from harness.runs.table import print_table
 
-BEST = "the best settings; margin: load up to which it keeps the objectives"
-MARGINS, QUICK_S = 3, 60.0
-"""Settings of the table that have a margin, where the search took less than so many seconds; else
-the answer has one."""
+NOWHERE = "1x1"
+"""Copies x GPUs of a server where no other are given."""
+CURVE = ("curve.csv", "curve.png")
+MARGINS = 3
+"""Settings of the table that have a margin."""
+BEST = f"the best settings; margin, of the first {MARGINS}: load up to which it keeps them"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,7 +123,7 @@ def plan(
         )
 
 
-def server_of(asked: CapacityQuestion, log: Path, at: str = "1x1") -> ObservedServer:
+def server_of(asked: CapacityQuestion, log: Path, at: str = NOWHERE) -> ObservedServer:
     """The server of a log, with the model, GPU and keys of `hardware` that a plan has.
 
     `at` is copies x GPUs of a copy, and keys that the server had, with blanks between them. Raises
@@ -151,7 +152,7 @@ class _Searching:
 
     def __init__(self, ready: Prepared) -> None:
         self.ready, self._servers = ready, Servers(ready.site, ready.workers)
-        self.serve, self._begin_s = self._servers.serve, time.monotonic()
+        self.serve = self._servers.serve
 
     def __enter__(self) -> "_Searching":
         """Nothing runs yet."""
@@ -179,9 +180,8 @@ class _Searching:
             )
 
     def margins(self, rows: Sequence[Alike]) -> dict[Trial, Margin]:
-        """Of the first row, and of more where the search has been quick."""
-        many = MARGINS if time.monotonic() - self._begin_s < QUICK_S else 1
-        trials = [it.rated.trial for it in rows[:many] if it.rated.is_kept]
+        """Of the first rows."""
+        trials = [it.rated.trial for it in rows[:MARGINS] if it.rated.is_kept]
         with CellProgress(len(trials)) as progress:
             progress.says("margins")
             found = {}
@@ -197,12 +197,18 @@ def _sentences(searching: _Searching, rows: Sequence[Alike], margin: Margin) -> 
     per_s = load.requests_per_s or 0.0
     tokens_per_s = per_s * (load.prompt_tokens + load.output_tokens) / load.requests
     said = [texts.answer(problem, rows, tokens_per_s), texts.margin_said(problem, margin, per_s)]
-    if margin.fails_at is None or not margin.failing_s:
+    if load.left_out:
+        without = f"{load.left_out:,} requests of the file are too long and not in it"
+        said[0] = f"{said[0][:-1]}; {without}."
+    if margin.fails_at is None:
         return *said, f"Nothing binds up to {margin.kept_at:g} times this load."
+    if not margin.failing_s:
+        return (*said,)
     (alone,) = searching.serve([replace(trial, load=ALONE)])
     failing = replace(trial, load=margin.fails_at)
     run = compute(cell_of(searching.ready.site.configuration(failing, logs=True)))
-    what = binding(problem.objectives, margin.failing_s, alone.values_s, pressure_of(run))
+    calm = parts_kept(problem.objectives, seconds_of(View(run)))
+    what = binding(problem.objectives, margin.failing_s, alone.values_s, pressure_of(run), calm)
     return *said, f"What binds there is {what}."
 
 
@@ -215,18 +221,20 @@ def _sure(
     trial, cell = best.trial, cell_of(searching.ready.site.configuration(best.trial))
     model, degree = searching.ready.model, trial.candidate.tensor_parallel
     error, of = error_of(cell.costs.error(model, degree)), "of prompts or decodes"
+    basis = f"simulated, {cell.costs.label(model, degree)}"
     if fitted:
         error, of = fitted.error, f"of TTFT or TPOT, {fitted.withheld:,} requests of {fitted.log}"
-    slower, faster = (
+        basis = f"simulated, with {fitted.basis}; before the fit {basis.partition(', ')[2]}"
+    needed = [
         fewest_replicas(problem, replace(trial, slower=it), searching.serve)
         for it in (1 + error, 1 / (1 + error))
-    )
+    ]
     outside = run.facts["outside_profile_share"]
-    beyond = f", {outside:.1%} of the GPU seconds outside what it measured" if outside > 0 else ""
+    beyond = f"; {outside:.1%} of the GPU seconds lie outside the batches that were measured"
     return (
         texts.intervals_said(problem.objectives, best.values_s, spans, share),
-        texts.costs_said(trial, error, of, slower, faster),
-        f"Basis: simulated, {cell.costs.label(model, degree)}{beyond}.",
+        texts.costs_said(problem, trial, error, of, needed),
+        f"Basis: {basis}{f'{beyond}, to which no error is known' if outside > 0 else ''}.",
     )
 
 
@@ -330,6 +338,8 @@ def written(found: CapacityPlan, folder: Path) -> list[Path]:
     """Write settings.csv, and of a curve curve.csv and curve.png; their paths."""
     ready = found.prepared
     folder.mkdir(parents=True, exist_ok=True)
+    for name in CURVE:
+        (folder / name).unlink(missing_ok=True)
     rows = [
         {
             "gpus": one.trial.gpus,
@@ -346,7 +356,7 @@ def written(found: CapacityPlan, folder: Path) -> list[Path]:
         os.environ.setdefault("MPLBACKEND", "agg")
         from plots.capacity import plot
 
-        paths += [folder / "curve.csv", folder / "curve.png"]
+        paths += [folder / name for name in CURVE]
         found.curve.to_csv(paths[1], index=False, float_format="%.6g")
         plot(found.curve, texts.about(ready.problem.objectives, ready.model, found.sure)).savefig(
             paths[2]
@@ -358,7 +368,7 @@ def follow(
     asked: CapacityQuestion,
     out: Path | None,
     log: Path | None = None,
-    at: str = "1x1",
+    at: str = NOWHERE,
     page: str = "",
 ) -> None:
     """Search, print and write; with the seconds of the `server_of` a log, where there is one.
@@ -374,6 +384,10 @@ def follow(
     if log:
         fitted = fit(server_of(asked, log, at), say)
         print_fitted(fitted, console)
+        if fitted.is_at_limit:
+            raise ValueError(fitted.notes[-1])
+    elif at != NOWHERE:
+        raise ValueError(f"--observed-at {at}: no log is given, --observed LOG")
     found = plan(asked, say, fitted)
     printed(found, console)
     kept = published.place("plans", publish=bool(page)) / (page or asked.trace.stem)

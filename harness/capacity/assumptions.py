@@ -17,6 +17,7 @@ def assumptions(asked: CapacityQuestion, ready: Prepared) -> list[str]:
     """Requests, objectives, GPUs, settings, lengths and seconds. ValueError for a bad policy."""
     return [
         _requests(ready),
+        *_reuse(ready),
         "objectives: "
         + ", ".join(one.text for one in ready.problem.objectives)
         + ", over all requests; one that is not answered is infinitely late",
@@ -34,7 +35,7 @@ def _requests(ready: Prepared) -> str:
     if ready.there > load.requests:
         which = "the first" if is_drawn else "those around the busiest minute"
         of = f" of {ready.there:,}, {which} (--requests; {MOST_REQUESTS:,} take about a minute)"
-    left = f", {load.left_out:,} left out" if load.left_out else ""
+    left = f", {load.left_out:,} of the file too long and not served" if load.left_out else ""
     prompts, answers = (total / load.requests for total in (load.prompt_tokens, load.output_tokens))
     notes = [*recipe.build(ready.first.seed).notes]
     if is_drawn:
@@ -44,6 +45,19 @@ def _requests(ready: Prepared) -> str:
         f"{answers:,.0f} tokens; the models are loaded and idle when the first one comes; "
         f"{'; '.join(notes)}"
     )
+
+
+def _reuse(ready: Prepared) -> list[str]:
+    """Whether the KV of prompts that begin alike is used again; nothing where none is known to."""
+    load = ready.first.workload_factory.build(ready.first.seed)
+    if load.prefix is None or load.prefix_tokens is None:
+        return []
+    share = load.prefix_tokens.sum() / load.prompt_tokens.sum()
+    caches = "on" if getattr(ready.first.engine, "prefix_caching", False) else "off"
+    return [
+        f"prefix caching: {caches} (engine.prefix_caching); {share:.0%} of the prompt tokens begin "
+        "as those of an earlier request here; the caches are empty when the first one comes"
+    ]
 
 
 def _gpus(asked: CapacityQuestion, ready: Prepared) -> list[str]:

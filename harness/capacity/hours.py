@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -11,26 +12,21 @@ from harness.workloads.trace_columns import ARRIVAL
 from harness.workloads.trace_file import IS_CALENDAR, TIMES, read_trace
 
 HOUR_S = 3600.0
-HOURS_OF_DAY = 24
 
 
 @dataclass(frozen=True, slots=True)
 class HourOfTrace:
     """An hour with its requests: `window`, [from, to) in seconds, as a workload's key has it.
 
-    `number` counts from the first hour of the clock; of times since 1970 `day_hour` is the hour of
-    the day (UTC), else None. The first and the last may be parts of an hour.
+    `number` counts from the first hour of the clock; `is_calendar` says whether times are since
+    1970, and `label` is then the hour (UTC). The first and the last may be parts of an hour.
     """
 
     number: int
     window: tuple[float, float]
     requests: int
-    day_hour: int | None
-
-    @property
-    def label(self) -> str:
-        """As a table has it."""
-        return f"hour {self.number}" if self.day_hour is None else f"{self.day_hour:02d}:00"
+    is_calendar: bool
+    label: str
 
 
 def hours_of(workload: Mapping[str, Any]) -> list[HourOfTrace]:
@@ -56,7 +52,12 @@ def hours_of(workload: Mapping[str, Any]) -> list[HourOfTrace]:
             number - begin,
             (max(0.0, number * HOUR_S - origin_s), (number + 1) * HOUR_S - origin_s),
             count,
-            number % HOURS_OF_DAY if is_calendar else None,
+            is_calendar,
+            _utc(number) if is_calendar else f"hour {number - begin}",
         )
         for number, count in sorted(counts.items())
     ]
+
+
+def _utc(number: int) -> str:
+    return f"{datetime.fromtimestamp(number * HOUR_S, UTC):%Y-%m-%d %H:%M}"

@@ -105,12 +105,21 @@ class CapacityQuestion:
         refuse_own_keys("plan", self.more, OWN_KEYS)
         if len(self.prices) != len(self.gpus) and (self.prices or len(self.gpus) > 1):
             raise ValueError(
-                f"--price has {len(self.prices)} prices for {len(self.gpus)} kinds of GPUs "
-                f"({', '.join(self.gpus)}): it needs one for each"
+                f"--price has {', '.join(map(str, self.prices)) or 'none'}, it needs one number "
+                f"for each kind of GPU: {', '.join(self.gpus)}"
             )
         for name, numbers in (("--price", self.prices), ("--scale", self.loads)):
             if any(not 0 < number < inf for number in numbers):
                 raise ValueError(f"{name}: {', '.join(map(str, numbers))} are not all above 0")
+        self._check_limits()
+
+    def _check_limits(self) -> None:
+        for option, limits in {
+            "max-num-seqs": self.max_num_seqs,
+            "max-num-batched-tokens": self.max_num_batched_tokens,
+        }.items():
+            if any(limit < 1 for limit in limits):
+                raise ValueError(f"--{option}: {', '.join(map(str, limits))} are not all above 0")
         for gpu in self.gpus:
             for degree in self.tensor_parallel:
                 if not 1 <= degree <= gpus_of(gpu):
@@ -196,7 +205,8 @@ def prepared(asked: CapacityQuestion) -> Prepared:
     is_priced, least = bool(asked.prices), asked.replicas or 1
     problem = Problem(objectives, asked.most_gpus, prices, asked.replicas, is_priced)
     if all(problem.most_replicas(one) < least for one in candidates):
-        raise ValueError(f"--most-gpus {asked.most_gpus} are fewer than {least} replicas need")
+        fewest = min(least * one.tensor_parallel for one in candidates)
+        raise ValueError(f"--most-gpus is {asked.most_gpus}, the fewest that serve are {fewest}")
     return _with_requests(asked, problem, candidates, site)
 
 
@@ -227,16 +237,24 @@ def _with_hours(ready: Prepared, roomy: Trial, most: int, least: int) -> Prepare
     site, hours, rates, few = ready.site, {}, {}, []
     parts: dict[int | None, TracePart] = {**site.parts}
     for hour in hours_of(next(iter(site.bases.values()))["workload"]):
-        if hour.requests < max(least, 2):
-            few.append(hour)
+        window = {"window": [*hour.window], "from_first": hour.is_calendar}
+        there = _fitting(site, window, roomy)
+        if there < max(least, 2):
+            few.append(replace(hour, requests=there))
             continue
-        window = {"window": [*hour.window], "from_first": hour.day_hour is not None}
-        there = load_of(_cell(site, TracePart(window), roomy)).requests
         part = _part(window, there, most)
         cell = _cell(site, part, roomy)
         parts[hour.number] = replace(part, requests=requests_of(cell))
         hours[hour.number], rates[hour.number] = hour, load_of(cell).requests_per_s or 0.0
     return replace(ready, site=replace(site, parts=parts), hours=hours, rates=rates, few=few)
+
+
+def _fitting(site: Site, window: Mapping[str, Any], roomy: Trial) -> int:
+    """Requests of an hour that can be served."""
+    try:
+        return load_of(_cell(site, TracePart(window), roomy)).requests
+    except ValueError:  # none fits
+        return 0
 
 
 def _part(

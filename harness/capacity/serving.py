@@ -149,8 +149,3 @@ class Servers:
                 self._asked[trial] = served or self._site.serve(trial)
         found = [self._asked[trial] for trial in trials]
         return [it.result() if isinstance(it, Future) else it for it in found]
-
-    @property
-    def served(self) -> int:
-        """Trials that were served."""
-        return len(self._asked)

@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import pandas as pd
 
 from harness.capacity.grid import Trial
@@ -12,6 +13,8 @@ from harness.capacity.search import Margin, Problem, Rated, least_values
 from harness.capacity.sureness import Interval
 from harness.costs.model_names import shown_name
 
+COUNTS = (*("gpus", "replicas", "tensor_parallel", "max_num_batched_tokens", "max_num_seqs"),)
+"""Columns of a curve that are whole numbers, or unknown where no setting keeps the objectives."""
 SHOWN = 10
 """Settings of the printed table."""
 MILLION = 1e6
@@ -143,37 +146,47 @@ def intervals_said(
     )
 
 
-def costs_said(trial: Trial, error: float, of: str, slower: int | None, faster: int | None) -> str:
-    """What the error of the costs, that of `of`, changes in replicas of the answer's setting."""
+def costs_said(
+    problem: Problem, trial: Trial, error: float, of: str, needed: Sequence[int | None]
+) -> str:
+    """What the error of the costs, that of `of`, changes in replicas of the answer's setting.
+
+    `needed` are those with iterations slower and faster by it; None where no number keeps the
+    objectives.
+    """
     if not error:
         return "The profile states no error of its seconds."
     said = f"As the costs may be off by {error:.0%}, their median error ({of})"
-    if slower == faster == trial.replicas:
+    if {*needed} == {trial.replicas}:
         return f"{said}: slower or faster by it, this setting needs as many GPUs."
+    slower, faster = (_against(problem, trial, it) for it in needed)
     return (
-        f"{said}: with iterations {error:.0%} slower this setting needs {_against(trial, slower)}, "
-        f"with them {error:.0%} faster {_against(trial, faster)}."
+        f"{said}: with iterations {error:.0%} slower this setting {slower}, with them {error:.0%} "
+        f"faster it {faster}."
     )
 
 
-def _against(trial: Trial, replicas: int | None) -> str:
+def _against(problem: Problem, trial: Trial, replicas: int | None) -> str:
+    if replicas is None and problem.replicas is not None:
+        return "does not keep the objectives"
     if replicas is None:
-        return "more GPUs than may be used"
+        return f"needs more than {problem.most_gpus} GPUs"
     more = (replicas - trial.replicas) * trial.candidate.tensor_parallel
     if not more:
-        return "as many GPUs"
+        return "needs as many GPUs"
     gpus = "one GPU" if abs(more) == 1 else f"{abs(more)} GPUs"
-    return f"{gpus} {'more' if more > 0 else 'less'}"
+    return f"needs {gpus} {'more' if more > 0 else 'less'}"
 
 
 def left_out(found: Sequence[Rated]) -> list[str]:
     """How many settings could not be served, and why: one reason of each kind."""
-    reasons: dict[str, list[str]] = {}
+    reasons: dict[str, list[Rated]] = {}
     for one in found:
         if one.why:
-            reasons.setdefault(re.sub(r"[\d,.]+", "0", one.why), []).append(one.why)
+            reasons.setdefault(re.sub(r"[\d,.]+", "0", one.why), []).append(one)
     return [
-        f"left out: {len(each)} settings that cannot serve the load: {each[0].partition('; ')[0]}"
+        f"left out: {len(each)} settings that cannot serve the load, as "
+        f"{each[0].trial.candidate.name}: {each[0].why.partition('; ')[0]}"
         for each in reasons.values()
     ]
 
@@ -211,16 +224,18 @@ def curve_of(rows: pd.DataFrame, most_gpus: int) -> pd.DataFrame:
     """
     shown = rows.dropna(axis=1, how="all").drop(columns=["what"])
     same = [it for it in ("gpu", "expert_parallel") if it in shown and shown[it].nunique() == 1]
-    if "cost" in shown and (shown["cost"] == shown["gpus"]).all():
+    is_lost = shown["gpus"].isna()
+    if "cost" in shown and (shown["cost"] == shown["gpus"])[~is_lost].all():
         same.append("cost")
     shown = shown.drop(columns=same)
-    is_lost = shown["gpus"].isna()
-    shown = shown.assign(gpus=shown["gpus"].astype("Int64").astype(str))
-    shown.loc[is_lost, "gpus"] = f"more than {most_gpus}"
+    for name in COUNTS:
+        shown[name] = [f"{it:.0f}" for it in shown.get(name, pd.Series(np.nan, shown.index))]
     for name in shown.columns[shown.dtypes == "float64"]:
         shown[name] = shown[name].map("{:.3g}".format)
+    shown = shown.fillna("").replace("nan", "")
+    shown.loc[is_lost, "gpus"] = f"more than {most_gpus}"
     names = {name: name.replace("_", " ") for name in map(str, shown)}
-    return shown.rename(columns=names).fillna("").set_index("at")
+    return shown.rename(columns=names | {"cost": "$ an hour"}).set_index("at")
 
 
 def about(objectives: Sequence[Objective], model: str, sure: Sequence[str]) -> str:

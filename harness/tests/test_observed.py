@@ -54,7 +54,8 @@ def test_the_factors_come_on_top_of_those_of_the_machine(tmp_path: Path) -> None
 def test_a_far_server_is_said_to_be_another(tmp_path: Path) -> None:
     log = simulated_log(tmp_path, "hardware.scale_seconds=20", rate_per_s=0.2)
     found = fit(ObservedServer(log=log, model=MODEL, folder=tmp_path / "fit"))
-    assert found.notes[-1].startswith("a factor lies at the limit of 8: the server has probably")
+    assert found.is_at_limit
+    assert "a factor lies at the limit of 8: the server has probably" in found.notes[-1]
 
 
 def test_a_real_log_predicts_its_second_half(tmp_path: Path) -> None:
@@ -85,6 +86,7 @@ def test_the_command_prints_factors_and_errors(
             "observed sets hardware.scale_seconds itself: they are fitted",
         ),
         ("workload.file=x", "observed sets workload.file itself"),
+        ("workload.too_long=drop", "sets workload.too_long itself: all requests of the log"),
         ("system.placement.tensor_parallel=2", "itself (--tensor-parallel, --data-parallel)"),
         ("hardware=a100_80g_1", "observed sets hardware itself (--gpu)"),
     ],

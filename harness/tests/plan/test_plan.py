@@ -165,7 +165,7 @@ def test_hours_are_served_apart(
         asked, trace=path, hours=True, slo="ttft 1 p90", policies=("vllm",), requests=None
     )
     found = plan(few)
-    assert found.curve["at"].tolist() == ["10:00", "11:00"]
+    assert found.curve["at"].tolist() == ["2023-11-14 10:00", "2023-11-14 11:00"]
     assert [it.requests for it in found.prepared.few] == [5]
     slow, fast = found.curve["requests_per_s"]
     assert (slow, fast) == (pytest.approx(39 / 1700, rel=0.02), pytest.approx(5.9, rel=0.02))
@@ -223,7 +223,9 @@ def test_a_model_that_fits_no_split_is_said_in_bytes(asked: CapacityQuestion) ->
         (["--dispatch", "muxserve"], "No system/dispatch is called 'muxserve'"),
         (["--slo", "ttft 1 p999"], "p999 is neither a percentile, as p95, nor mean"),
         (["--slo", "ttft 1 p99.9"], "ttft p99.9 needs 1,000 requests, 120 are served"),
-        (["--price", "1,2"], "--price has 2 prices for 1 kinds of GPUs"),
+        (["--price", "1,2"], "--price has 1.0, 2.0, it needs one number for each kind of"),
+        (["--max-num-seqs", "256,0"], "--max-num-seqs: 256, 0 are not all above 0"),
+        (["--observed-at", "1x4"], "--observed-at 1x4: no log is given, --observed LOG"),
         (["--tensor-parallel", "16"], "a machine of h100_80g_8 has 8 GPUs"),
         (["--scale", "1,x"], "--scale 1,x: it takes numbers with commas between them"),
         (["--requests", "500"], "has 120 requests, 500 were asked for"),
