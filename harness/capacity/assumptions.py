@@ -50,9 +50,10 @@ def _requests(ready: Prepared) -> str:
 def _reuse(ready: Prepared) -> list[str]:
     """Whether the KV of prompts that begin alike is used again; nothing where none is known to."""
     load = ready.first.workload_factory.build(ready.first.seed)
-    if load.prefix is None or load.prefix_tokens is None:
+    shared = 0 if load.prefix_tokens is None else load.prefix_tokens.sum()
+    if not shared:
         return []
-    share = load.prefix_tokens.sum() / load.prompt_tokens.sum()
+    share = shared / load.prompt_tokens.sum()
     caches = "on" if getattr(ready.first.engine, "prefix_caching", False) else "off"
     return [
         f"prefix caching: {caches} (engine.prefix_caching); {share:.0%} of the prompt tokens begin "
