@@ -21,7 +21,7 @@ Differs    not stated: how ties are decided (here the fewest unanswered requests
 Checked    baselines/tests/test_prefix_aware.py::test_cached_blocks_against_load_by_hand
 """
 
-from collections import Counter
+from collections import Counter, OrderedDict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
@@ -51,7 +51,7 @@ class _Record:
     of prompts without a first token, `open` the unanswered requests.
     """
 
-    sent_s: dict[Content, float] = field(default_factory=dict)
+    sent_s: OrderedDict[Content, float] = field(default_factory=OrderedDict)
     held: Counter[Content] = field(default_factory=Counter)
     parts: int = 0
     missing_tokens: int = 0
@@ -60,7 +60,7 @@ class _Record:
     def expire(self, before_s: float) -> None:
         """Forget blocks that were sent last before then."""
         while self.sent_s and next(iter(self.sent_s.values())) < before_s:
-            del self.sent_s[next(iter(self.sent_s))]
+            self.sent_s.popitem(last=False)
 
     def cached(self, blocks: Sequence[Content]) -> int:
         """Leading blocks that were sent here."""
@@ -69,8 +69,8 @@ class _Record:
     def take(self, sent: _Sent, now_s: float) -> None:
         """A request is sent here."""
         for block in sent.blocks:
-            self.sent_s.pop(block, None)
             self.sent_s[block] = now_s
+            self.sent_s.move_to_end(block)
         self.held.update(sent.blocks)
         self.parts += sent.has_part
         self.missing_tokens += sent.missing_tokens
