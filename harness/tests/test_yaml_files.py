@@ -42,8 +42,8 @@ def test_a_date_is_a_text(tmp_path: Path) -> None:
 
 POLICY = """
 _target_: baselines.srtf.Srtf
-max_num_seqs: 4
-more: {same: "${policy.max_num_seqs}"}
+rule: {max_num_seqs: 4}
+more: {same: "${policy.rule.max_num_seqs}"}
 """
 
 
@@ -51,7 +51,7 @@ def test_a_policy_refers_to_itself(tmp_path: Path) -> None:
     path = tmp_path / "policy.yaml"
     path.write_text(POLICY)
     assert read_policy(path)["more"] == {"same": 4}
-    path.write_text(POLICY.replace("max_num_seqs}", "seats}"))
+    path.write_text(POLICY.replace("rule.max_num_seqs}", "seats}"))
     with pytest.raises(
         ValueError, match=r"policy.yaml: Interpolation key 'policy.seats' not found"
     ):

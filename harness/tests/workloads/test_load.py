@@ -58,7 +58,7 @@ def test_every_batching_mode_has_its_own_capacity(monkeypatch: pytest.MonkeyPatc
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        ("policy=srtf", r"max_num_seqs auto, max_num_batched_tokens 65536 was not measured"),
+        ("policy=slai", r"max_num_seqs auto, max_num_batched_tokens 65536 was not measured"),
         ("policy=fcfs_continuous hardware.kv_bytes=12000000000", "kv_bytes 12000000000 was not"),
     ],
 )

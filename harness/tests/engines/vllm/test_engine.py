@@ -121,7 +121,7 @@ def loaded() -> Vllm:
         (lambda: Fcfs(rule=CHUNKS), False),
         (lambda: Fcfs(rule=CHUNKS), True),
         (lambda: Ssjf(rule=CHUNKS, aging_tokens_per_s=0.0), True),
-        (lambda: Srtf(max_num_seqs=8), True),
+        (lambda: Srtf(rule=replace(CHUNKS, max_num_seqs=8)), True),
         (lambda: Paused(max_num_seqs=12), True),
     ],
     ids=["backlog", "arrival", "shortest", "preempts", "pauses"],
@@ -210,7 +210,7 @@ def test_order_and_preemption_never_change_an_answer(weighted: Vllm, caches: boo
     built = replace(weighted, prefix_caching=caches)
     work = load(40, timed=True)
     answers, preemptions = [], []
-    for policy in (_fcfs(), Srtf(max_num_seqs=5)):
+    for policy in (_fcfs(), Srtf(rule=replace(CHUNKS, max_num_seqs=5))):
         frame = serve(built, work, policy).requests
         answers.append(dict(built.answers))
         preemptions.append(frame["preemptions"].sum())
