@@ -77,7 +77,8 @@ def one_batch(
         return draft.decision(until=rule.until, wake_s=min(times_s, default=None))
     if has_phases(group.group.services, priority_order):
         stays_s = fill_by_phase(draft, order, priority_order, ran_s, moves=moves)
-        if wake_s is not None or stays_s <= group.now_s:
+        is_looked_at = wake_s is not None or priority_order.promotes_after_s is not None
+        if is_looked_at or stays_s <= group.now_s:
             return draft.decision(wake_s=wake_s)
         return draft.decision(wake_s=stays_s if stays_s < inf else None, steady=True)
     if priority_order.displaces is None:
@@ -87,9 +88,10 @@ def one_batch(
     return draft.decision(wake_s=wake_s)
 
 
-def counts_of(policy: SchedulingPolicy) -> dict[str, int]:
-    """What a policy has counted so far; empty where it counts nothing."""
-    return dict(policy.counts()) if isinstance(policy, HasCounts) else {}
+def counts_of(policy: SchedulingPolicy, promotions: int | None = None) -> dict[str, int]:
+    """What a policy has counted so far, and promotions under its orders, if any promotes."""
+    counts = dict(policy.counts()) if isinstance(policy, HasCounts) else {}
+    return counts if promotions is None else counts | {"promotions": promotions}
 
 
 def refuse_idling(policy: SchedulingPolicy, group: GroupView, decision: Decision) -> None:

@@ -37,7 +37,8 @@ class Recorder:
 
     With `briefly` requests that held KV or waited need not be kept of iterations. With `keep_times`
     a real engine keeps the times of every iteration, in the columns of `TIMES`.
-    `counts` are the policy's own, by name, and `groups_lost` where processes of groups have died.
+    `counts` are the policy's own, by name, `promotions` where its orders promote, and `groups_lost`
+    where processes of groups have died.
     `timed_iterations` is how many iterations the seconds of `schedule` in `decision_s` decided
     where all of them were timed, 0 otherwise.
     `apps` and `units` are there where the workload has applications, `backends` where these have.

@@ -76,6 +76,23 @@ REQUEST = np.dtype(
 )
 """One request of a run. What a field means says `RequestArrays`."""
 
+# Values of `stage` in `RequestArrays.idle`: the request is in no group that promotes or has just
+# run, does not run and is in the chain of those that do not, runs, or has been promoted since
+ELSEWHERE, IN_CHAIN, RUNS, PROMOTED_NOW = range(4)
+
+IDLE = np.dtype(
+    [
+        ("since_s", np.float64),
+        ("begun", np.float64),
+        ("round", np.int64),
+        ("earlier", np.int32),
+        ("later", np.int32),
+        ("stage", np.int32),
+    ],
+    align=True,
+)
+"""What an order that promotes needs of a request. What a field means says `RequestArrays`."""
+
 UNDISPATCHED, OUTSIDE = -1, -2
 """Values of `RequestArrays.group` that are no group: see there."""
 
@@ -98,6 +115,11 @@ class RequestArrays(NamedTuple):
     it joined the decoding requests, at which it ends, its position in a list, and the decode step
     from which it takes blocks beyond what is set aside. `pieces` has what a key that moves is made
     of: request, piece, and END, VALUE and SLOPE as in `MovingKey`; no rows where keys stand still.
+    `promoted` has the pieces by which it goes once it is promoted, and `idle` since when it has
+    not run (`since_s`), its progress when it was promoted (`begun`), the number of the decision in
+    which it was (`round`; 0: never), its neighbours among those of its group that do not run, by
+    when they last ran (`earlier`, `later`; -1: none), and its `stage` there; no rows where no order
+    promotes.
     `token_s` is when its last token came, and `longest_gap_s` the longest time between two of its
     tokens; a decoding request of a compiled group has both there. `gaps` counts the gaps of all
     requests by length (`token_gaps`).
@@ -129,6 +151,8 @@ class RequestArrays(NamedTuple):
     weight: Ints
     group: Ints
     pieces: Floats
+    promoted: Floats
+    idle: NDArray[np.void]
     swap: Floats
     cached: Ints
     gaps: Ints
@@ -153,6 +177,8 @@ def new_arrays(
         rows=rows,
         **fields,
         pieces=np.zeros((0, 1, PIECE)),
+        promoted=np.zeros((0, 1, PIECE)),
+        idle=np.zeros(0, IDLE),
         swap=np.zeros((0, SWAP)),
         cached=np.zeros(0, np.int64),
         gaps=np.zeros(BINS, np.int64),

@@ -16,6 +16,7 @@ from typing import TypeVar
 import numpy as np
 
 from harness.engines.ask import one_batch
+from harness.engines.promotions import Promotions
 from harness.interface.decisions import Decision, PriorityOrder
 from harness.interface.entities import RequestId, ServiceId
 from harness.interface.events import Event, Overran
@@ -32,10 +33,14 @@ _GONE = -1
 
 @dataclass(slots=True)
 class Heard:
-    """How many events the scheduling policy has observed, and how many overruns among them."""
+    """How many events the scheduling policy has observed, and how many overruns among them.
+
+    And how many promotions its orders have meant; None where none of its orders promotes.
+    """
 
     events: int = 0
     overruns: int = 0
+    promotions: int | None = None
 
     def note(self, event: Event) -> None:
         """The scheduling policy has observed one more."""
@@ -54,7 +59,7 @@ class ToldKeys:
     `asked_s` is when those of all requests were asked last, `version` counts how often any were,
     `predictions` how many predictions of the run were known when the engine last looked. `ends`
     says whether the last piece of a moving key ends, and is then asked again. `ran_s` is no answer
-    of the policy: when the last batch of each service ended.
+    of the policy: when the last batch of each service ended. Nor are `promotions`.
     """
 
     order: PriorityOrder | None = None
@@ -64,11 +69,13 @@ class ToldKeys:
     ends: bool = False
     reserved: Mapping[RequestId, int] = field(default_factory=lambda: NOTHING_RESERVED)
     ran_s: dict[ServiceId, float] = field(default_factory=dict)
+    promotions: Promotions = field(default_factory=Promotions)
     _heard: int = 0
     _count: int = 0
     _ids: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
     _predicted: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
     _key: Floats | MovingKey = field(default_factory=lambda: np.zeros(0))
+    _promoted: MovingKey | None = None
     _reserved: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
 
     def __len__(self) -> int:
@@ -97,6 +104,7 @@ class ToldKeys:
 
     def forget(self, request: RequestId) -> None:
         """A request has left the group, answered or not."""
+        self.promotions.forget(request)
         row = int(np.searchsorted(self._ids, request))
         if row < len(self._ids) and self._ids[row] == request and self._predicted[row] != _GONE:
             self._predicted[row] = _GONE
@@ -105,8 +113,19 @@ class ToldKeys:
     def ordered(self, group: GroupView, order: PriorityOrder, heard: Heard) -> list[RequestView]:
         """Requests that an order puts first, by keys that are up to date."""
         table = group.table
-        rows = self.look(table, order, heard, group.now_s)
-        return in_priority_order(group, table, order, self.at(table, rows))
+        key = self.keys(table, order, heard, group.now_s)
+        return in_priority_order(group, table, order, key)
+
+    def keys(self, table: RequestTable, order: PriorityOrder, heard: Heard, now_s: float) -> Floats:
+        """The keys of a decision about the requests of a table, where they are now."""
+        rows = self.look(table, order, heard, now_s)
+        if order.promotes_after_s is None or self._promoted is None:
+            return self.at(table, rows)
+        assert isinstance(self._key, MovingKey)
+        key = self._key.of(rows)
+        found = self.promotions.look(table, key.progress(table), order.promotes_after_s, now_s)
+        heard.promotions = (heard.promotions or 0) + self.promotions.new
+        return key.where_promoted(self._promoted.of(rows), *found).at(table)
 
     def batch(
         self, group: GroupView, order: PriorityOrder, heard: Heard, wake_s: float | None = None
@@ -129,6 +148,8 @@ class ToldKeys:
 
         Returns where each is known. ValueError where a key comes in other pieces than before.
         """
+        if order != self.order:
+            self.promotions.clear()
         if order != self.order or self.are_stale(heard, now_s):
             self.note_all(order, heard, now_s)
             self._count = 0
@@ -146,16 +167,18 @@ class ToldKeys:
 
         Returns where all are known then.
         """
+        part = table if asked.all() else table.of(asked)
+        new, aside = order.keys(part), order.reserved_tokens(part)
+        promoted = order.promoted_keys(part, new)
         if asked.all():
-            key, reserved = order.keys(table), order.reserved_tokens(table)
-            # A copy: its arrays are the policy's.
-            key = _merged(key, np.arange(len(asked)), key, asked)
-        else:
-            part = table.of(asked)
-            key = _merged(self._key, rows, order.keys(part), asked)
-            reserved = _with(self._reserved, rows, order.reserved_tokens(part), asked)
+            rows, self._key, self._reserved = np.arange(len(asked)), new, aside
+            self._promoted = promoted
+        # Copies: what the policy gave are its own arrays.
+        self._key = key = _merged(self._key, rows, new, asked)
+        self._reserved = reserved = _with(self._reserved, rows, aside, asked)
+        if promoted is not None and self._promoted is not None:
+            self._promoted = _merged_pieces(self._promoted, rows, promoted, asked)
         self._ids, self._predicted = table.id, _bits(table).copy()
-        self._key, self._reserved = key, reserved
         self.ends = isinstance(key, MovingKey) and bool(np.isfinite(key.until[:, -1]).any())
         self._count, self.version = len(table.id), self.version + 1
         if order.reserve_tokens is not None:
@@ -182,17 +205,22 @@ def _merged(
     """Keys of all requests of a table: the new ones of those `asked`, the others as before."""
     if isinstance(before, MovingKey) and isinstance(new, MovingKey):
         if before.until.shape[1] == new.until.shape[1] and before.by is new.by:
-            return MovingKey(
-                value=_with(before.value, rows, new.value, asked),
-                slope=_with(before.slope, rows, new.slope, asked),
-                until=_with(before.until, rows, new.until, asked),
-                by=new.by,
-            )
+            return _merged_pieces(before, rows, new, asked)
     elif not isinstance(before, MovingKey) and not isinstance(new, MovingKey):
         return _with(before, rows, new, asked)
     raise ValueError(
         f"a priority order gives {_kind(new)} where it gave {_kind(before)} before: "
         "its keys must be all numbers, or all of as many pieces"
+    )
+
+
+def _merged_pieces(before: MovingKey, rows: Ints, new: MovingKey, asked: Bools) -> MovingKey:
+    """The same of keys of as many pieces, by the same progress."""
+    return MovingKey(
+        value=_with(before.value, rows, new.value, asked),
+        slope=_with(before.slope, rows, new.slope, asked),
+        until=_with(before.until, rows, new.until, asked),
+        by=new.by,
     )
 
 

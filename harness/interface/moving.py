@@ -7,6 +7,9 @@ import numpy as np
 
 from harness.interface.tables import Floats, Ints, RequestTable
 
+PROMOTED = -(2.0**52)
+"""Below the keys of all requests that are not promoted; whole numbers above it differ."""
+
 
 class Progress(Enum):
     """What a number moves with: the tokens that a request has generated, or its GPU seconds."""
@@ -41,6 +44,26 @@ class MovingKey:
             raise ValueError("a moving key's until must be numbers, inf for never")
         if not (self.until[:, 1:] > self.until[:, :-1]).all():
             raise ValueError("a moving key's until must ascend from piece to piece")
+
+    def of(self, rows: Ints) -> "MovingKey":
+        """The keys of some of the rows."""
+        return MovingKey(self.value[rows], self.slope[rows], self.until[rows], self.by)
+
+    def where_promoted(self, promoted: "MovingKey", begun: Floats, rounds: Ints) -> "MovingKey":
+        """These keys, but the `promoted` ones where `rounds` is not 0.
+
+        Those count progress from `begun` on, and in their first piece go by `rounds`, before all
+        keys of requests that have not been promoted.
+        """
+        is_up, since = (rounds > 0)[:, None], begun[:, None]
+        value, slope = promoted.value - promoted.slope * since, promoted.slope.copy()
+        value[:, 0], slope[:, 0] = PROMOTED + rounds, 0.0
+        return MovingKey(
+            value=np.where(is_up, value, self.value),
+            slope=np.where(is_up, slope, self.slope),
+            until=np.where(is_up, promoted.until + since, self.until),
+            by=self.by,
+        )
 
     def progress(self, table: RequestTable) -> Floats:
         """How far every row has come, in what the key moves with."""

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.costs.iteration import MAX_REQUESTS, TABLE, IterationTable, table_record
-from harness.engines.simulator.kernel import loop
+from harness.engines.simulator.kernel import loop, promotion
 from harness.engines.simulator.kernel.layout import BY_GPU_S, GROUP, NOTHING, RUN, Rule
 from harness.engines.simulator.kernel.world import (
     NO_SECONDS,
@@ -21,7 +21,6 @@ from harness.engines.state import (
     END,
     HOST,
     OUTSIDE,
-    PIECE,
     UNDISPATCHED,
     Floats,
     Ints,
@@ -119,6 +118,8 @@ class CompiledGroups:
             requests=requests.rows,
             pieces=requests.pieces,
             swap=requests.swap,
+            promoted=requests.promoted,
+            idle=requests.idle,
             coming=self.world.coming[:0],
             turns=self.world.turns[:0],
         )
@@ -136,6 +137,7 @@ class CompiledGroups:
             for name, value in rule._asdict().items():
                 empty[name] = value
             empty["is_live"], empty["longest"] = True, -(1 << 62)
+            empty["chain_first"] = empty["chain_end"] = -1
             self._empty[rule] = empty
         self.world.groups[number] = self._empty[rule][0]
         group = self.world.groups[number]
@@ -253,18 +255,6 @@ class CompiledGroups:
             ids = self.open_ids(number)
             world.groups[number]["load"] = self.requests.weight[ids].sum()
             world.groups[number]["generated"] = self.requests.generated[ids].sum()
-
-    def use_pieces(self, count: int) -> Floats:
-        """Room for keys of so many pieces."""
-        pieces = self.requests.pieces
-        if len(pieces) < len(self.requests.rows) or pieces.shape[1] < count:
-            grown = np.zeros((len(self.requests.rows), count, PIECE))
-            known = pieces.shape[1]
-            grown[: len(pieces), :known] = pieces
-            grown[: len(pieces), known:] = pieces[:, -1:]
-            self.requests = self.requests._replace(pieces=grown)
-            self.world = self.world._replace(pieces=grown)
-        return self.requests.pieces
 
     def share(self, number: int, tables: Mapping[int, IterationTable], facts: Facts) -> None:
         """Let a group serve several services, by these tables, and `facts` of KV in bytes.
@@ -474,6 +464,7 @@ class CompiledGroups:
             taken.append(holders)
         ids = np.sort(np.concatenate(taken))
         requests.group[ids] = OUTSIDE
+        promotion.forget(self.world.idle, group, ids)
         # `add_all` counts the holders that stay again.
         gone = ids if everything else np.concatenate([ids, waiting[holds]])
         group["load"] -= requests.weight[gone].sum()

@@ -146,7 +146,7 @@ def serve(
     run = _Run(engine, workload, system, recorder, new_stepper)
     run.loop()
     record(workload, run.state.arrays, recorder)
-    recorder.counts.update(counts_of(system.scheduling))
+    recorder.counts.update(counts_of(system.scheduling, run.told.heard.promotions))
 
 
 def _intake_s(workload: Workload, costs: TableCosts) -> Floats:
@@ -362,6 +362,8 @@ class _Run:
             if next_s < horizon_s:
                 self._decide()
         self.deployer.end()
+        if self.told.heard.promotions is not None:
+            self.told.heard.promotions += int(self.compiled.state["promotions"])
         if self.units is not None:
             self.units.end()
         if not self.lifecycle.is_over:

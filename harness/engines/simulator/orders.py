@@ -62,6 +62,8 @@ class Orders:
         live.kv = self.factory.ledger(live.group)
         if priority_order.displaces is Displaced.SWAP:
             self.compiled.use_swap(state.swap_rows())
+        if priority_order.promotes_after_s is not None:
+            self.told.heard.promotions = self.told.heard.promotions or 0
         self._open(live, priority_order)
         self._receive(live)
         self.by_number[live.number] = live

@@ -10,7 +10,8 @@ from harness.costs.iteration import MAX_REQUESTS, IterationTable
 from harness.engines.simulator.compiled_groups import CompiledGroups
 from harness.engines.simulator.kernel import layout
 from harness.engines.simulator.kernel.layout import Rule
-from harness.engines.state import END, SLOPE, VALUE, Floats, Ints
+from harness.engines.simulator.key_pieces import set_pieces, set_promoted, standing
+from harness.engines.state import Ints
 from harness.interface.decisions import (
     ContinuousBatching,
     Displaced,
@@ -71,6 +72,16 @@ def refuse_unfit(costs: CostModel, services: Collection[ServiceId], tensor_paral
         raise ValueError(f"{names} do not fit {tensor_parallel} GPUs together")
 
 
+def is_compiled(order: PriorityOrder, services: Collection[ServiceId]) -> bool:
+    """Whether compiled code can follow an order in a group of these services.
+
+    It swaps no holders that give way, and promotes no requests where batches are of one phase.
+    """
+    promotes = order.promotes_after_s is not None
+    by_phase = promotes and has_phases(services, order)
+    return order.gives_way is PreemptionMode.RECOMPUTE and not by_phase
+
+
 def order_rule(
     order: PriorityOrder,
     costs: CostModel,
@@ -85,15 +96,15 @@ def order_rule(
 
     Where every batch is of one service and one phase, KV is counted in bytes.
 
-    Raises ValueError for an order that gives way by swapping, for KV blocks that are too large, and
-    where costs are not known.
+    Raises ValueError for an order that is not compiled, for KV blocks that are too large, and where
+    costs are not known.
     """
     kv, is_shared = group_kv(costs, services, tensor_parallel), has_phases(services, order)
     tokens, blocks = kv.block_tokens, costs.kv_blocks(min(services), tensor_parallel)
     if tokens > layout.MAX_BLOCK_TOKENS:
         raise ValueError(f"KV blocks of {tokens} tokens, at most {layout.MAX_BLOCK_TOKENS} can be")
-    if order.gives_way is PreemptionMode.SWAP:
-        raise ValueError("a priority order that gives way by swapping is stepped, not compiled")
+    if not is_compiled(order, services):
+        raise ValueError("gives_way=swap and promotions by phase are stepped, not compiled")
     if isinstance(batching := order.rule, StaticBatching):
         batching = _first_iteration(batching, max_tokens)
     rule = continuous_rule(
@@ -107,7 +118,8 @@ def order_rule(
     if isinstance(order.rule, StaticBatching):
         until = layout.FIRST if order.rule.refills else layout.ALL
         return rule._replace(until=until, max_wait_s=order.rule.max_wait_s, decide_s=decide_s)
-    return rule._replace(reserves=order.reserve_tokens is not None)
+    after_s = np.inf if order.promotes_after_s is None else order.promotes_after_s
+    return rule._replace(reserves=order.reserve_tokens is not None, promotes_after_s=after_s)
 
 
 def _first_iteration(rule: StaticBatching, max_tokens: int) -> ContinuousBatching:
@@ -223,12 +235,15 @@ def tell_keys(
     """
     arrays, groups = compiled.requests, compiled.world.groups
     key = order.keys(table)
+    promoted = order.promoted_keys(table, key)
     if isinstance(key, MovingKey):
-        _set_pieces(compiled, numbers, rows, key)
+        if promoted is not None:
+            key = key.where_promoted(promoted, *set_promoted(compiled, rows, promoted))
+        set_pieces(compiled, numbers, rows, key)
         key = key.at(table)
     elif (moves := groups["moves"][numbers]).any():
         by = Progress.GPU_S if moves.max() == layout.BY_GPU_S else Progress.TOKENS
-        _set_pieces(compiled, numbers, rows, _standing(key, by))
+        set_pieces(compiled, numbers, rows, standing(key, by))
     arrays.key[rows] = key
     if reserves(order):
         begun = np.concatenate([compiled.begun_ids(number) for number in numbers])
@@ -237,25 +252,3 @@ def tell_keys(
         arrays.reserved[rows[free]] = arrays.wanted[rows[free]]
         if (arrays.wanted[rows] > arrays.reserved[rows]).any():
             groups["renews"][numbers] = True
-
-
-def _standing(key: Floats, by: Progress) -> MovingKey:
-    """Keys that stand still, for groups whose keys moved before."""
-    column = key[:, None]
-    return MovingKey(column, np.zeros_like(column), np.full_like(column, np.inf), by)
-
-
-def _set_pieces(
-    compiled: CompiledGroups, numbers: Sequence[int], rows: Ints, key: MovingKey
-) -> None:
-    """Write the pieces of moving keys where compiled code finds them."""
-    groups, count = compiled.world.groups, key.value.shape[1]
-    pieces = compiled.use_pieces(count)
-    for place, values in ((END, key.until), (VALUE, key.value), (SLOPE, key.slope)):
-        pieces[rows, :count, place] = values
-        pieces[rows, count:, place] = values[:, -1:]
-    if np.isfinite(key.until[:, -1]).any():
-        groups["asks"][numbers] = True
-    if (groups["asks"][numbers] & (groups["until"][numbers] > 0)).any():
-        raise ValueError("under static batching the last piece of a moving key must not end")
-    groups["moves"][numbers] = layout.BY_GPU_S if key.by is Progress.GPU_S else layout.BY_TOKENS

@@ -15,6 +15,7 @@ from harness.engines.simulator.cached_contents import NEEDS_WHOLE_PROMPTS, Cache
 from harness.engines.simulator.deciding import Deciding
 from harness.engines.simulator.flight import Flight, decodes_after, work_of
 from harness.engines.simulator.group import LiveGroup
+from harness.engines.simulator.rules import is_compiled
 from harness.engines.simulator.timeline import Due, Timeline
 from harness.engines.token_gaps import note_batch
 from harness.engines.told_keys import Heard
@@ -123,8 +124,8 @@ class Stepper:
         # A group that has been stepped stays so: what it has begun is not compiled.
         stands = decision.wake_s is None and not live.is_stepped
         if priority_order is not None:
-            # Compiled code swaps no holders that give way, caches no prefix, tells no iterations.
-            stands &= priority_order.gives_way is PreemptionMode.RECOMPUTE and not live.kv.caches
+            # Compiled code caches no prefix and tells no iterations.
+            stands &= is_compiled(priority_order, live.group.services) and not live.kv.caches
             stands &= not (priority_order.renews and Iterated in self.policy.subscribes)
         if priority_order is not None and stands and self.fast_forward:
             self.recorder.decided("schedule", seconds)
@@ -453,7 +454,8 @@ def _stays(live: LiveGroup, order: PriorityOrder, decision: Decision) -> bool:
     """Whether an order that is not compiled means this batch until something happens.
 
     It does where all that hold KV decode and none gives way or comes back: room for the others
-    only gets scarcer. Allocations that are outgrown may change, and so may keys that end. Where
+    only gets scarcer. Allocations that are outgrown may change, and so may keys that end and who is
+    promoted. Where
     prefixes are cached keys must not move: requests that end together free KV in their order.
     """
     swaps = order.gives_way is PreemptionMode.SWAP and order.reserve_tokens is None
@@ -461,6 +463,7 @@ def _stays(live: LiveGroup, order: PriorityOrder, decision: Decision) -> bool:
     if (
         not (swaps or caches)
         or live.told.ends
+        or order.promotes_after_s is not None
         or decision.wake_s is not None
         or decision.preempt
         or decision.swap_in

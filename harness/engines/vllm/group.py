@@ -302,7 +302,8 @@ class VllmGroup:
         Raises ValueError where the policy needs what vLLM does not offer.
         """
         self.answers.clear()
-        self.counted = Counter(counts_of(policy))
+        promotions = None if heard is None else heard.promotions
+        self.counted = Counter(counts_of(policy, promotions))
         self.by_service = {s.id: e for s, e in zip(services, self.engines, strict=True)}
         schedulers = {name: scheduler_of(engine) for name, engine in self.by_service.items()}
         self._scheduler.attach_with(
@@ -405,7 +406,8 @@ class VllmGroup:
 
     def report(self) -> Report:
         """What has been done since the last report."""
-        counts = Counter(counts_of(self._scheduler.served.policy))
+        served = self._scheduler.served
+        counts = Counter(counts_of(served.policy, served.heard.promotions))
         more = counts.copy()
         more.subtract(self.counted)
         self.counted = counts

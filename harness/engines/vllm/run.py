@@ -367,7 +367,8 @@ class VllmRun:
             life.ready_s, life.ended_s = min(life.ready_s, now_s), min(life.ended_s, now_s)
         sampled = None if self.sampler is None else self.sampler.stop()
         if not self.options.ray:
-            self.recorder.counts.update(counts_of(self.system.scheduling))
+            promotions = self.loader.heard.promotions
+            self.recorder.counts.update(counts_of(self.system.scheduling, promotions))
         if self.groups.dead:
             self.recorder.counts["groups_lost"] = len(self.groups.dead)
         self.measured.write(self.groups.lives, sampled, self.client.lag_s)

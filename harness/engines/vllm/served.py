@@ -292,8 +292,8 @@ class ServedGroup:
             self._order = None
         if self._order is None or self._order[0] != told.version:
             table = self.table
-            rows = told.look(table, priority_order, self.heard, self.now_s)
-            order = by_key(self, table, told.at(table, rows))
+            key = told.keys(table, priority_order, self.heard, self.now_s)
+            order = by_key(self, table, key)
             if told.moves:
                 return order
             self._order = (told.version, order)

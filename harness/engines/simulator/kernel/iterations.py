@@ -120,8 +120,8 @@ def _begin_decodes(
 ) -> None:
     """Begin equal decode iterations: until a finish, an end of KV, or a key that may pass another.
 
-    One where KV is copied before it or during it, or requests are taken in before it, and after a
-    preemption, since waiting requests are then looked at again.
+    And until a request may be promoted. One where KV is copied before it or during it, or requests
+    are taken in before it, and after a preemption, since waiting requests are then looked at again.
     """
     if group.swapping_s > 0.0 or group.receiving_s > 0.0:
         _launch(group, DECODES, decodes_s(table, group, 1))
@@ -131,6 +131,8 @@ def _begin_decodes(
         most = running.steps_set_aside(requests, group, most)
     if group.moves:
         most = _steps_in_order(table, requests, pieces, queue, group, most)
+    if group.promotes_after_s < np.inf:
+        most = decodes_within(table, group, group.promotes_at_s - group.clock_s, most)
     group.iterations = 1 if group.preempted else running.iterations_that_fit(group, most)
     group.flight, group.flight_s = DECODES, decodes_s(table, group, group.iterations)
     note_first(table, group)

@@ -75,6 +75,7 @@ class Rule(NamedTuple):
     is_shared: bool = False  # whether every batch is of one service and one phase
     prompts_first: bool = True
     keeps_gaps: bool = False  # whether gaps between tokens are counted
+    promotes_after_s: float = np.inf
 
 
 STATE = [
@@ -149,6 +150,14 @@ STATE = [
     ("ran_s", np.float64, (MAX_SERVICES,)),
     ("starves_at_s", np.float64, (MAX_SERVICES,)),
     ("starved", np.int64),  # bit n: service n
+    # With an order that promotes: the ends of the chain of requests that do not run (-1: none), the
+    # ones that ran last, decisions that promoted, and when the next one may
+    ("chain_first", np.int64),
+    ("chain_end", np.int64),
+    ("ran", *_LIST),
+    ("n_ran", np.int64),
+    ("promotion_rounds", np.int64),
+    ("promotes_at_s", np.float64),
     ("rows", np.float64, (2, len(LOG_COLUMNS))),  # of the log, not taken yet
 ]
 
@@ -176,6 +185,7 @@ RUN = np.dtype(
         ("n_busy", np.int64),
         ("n_log", np.int64),
         ("n_outside", np.int64),
+        ("promotions", np.int64),
         ("subject", np.int64),  # the group that a status speaks of
     ],
     align=True,

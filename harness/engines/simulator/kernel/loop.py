@@ -25,6 +25,7 @@ from harness.engines.simulator.kernel.layout import (
     Records,
 )
 from harness.engines.simulator.kernel.order import push_waiting, take_waiting
+from harness.engines.simulator.kernel.promotion import come, note_running, promote_due
 from harness.engines.simulator.kernel.running import write_back
 from harness.engines.simulator.kernel.world import (
     BY_POLICY,
@@ -102,8 +103,14 @@ def _begin(world: World, state: Record, group: Record, i: int) -> int:
     group.clock_s = state.now_s
     if group.n_waiting + group.n_decoding + group.n_partial > 0:
         requests, pieces, swap = world.requests, world.pieces, world.swap
+        promotes, promoted, idle = group.promotes_after_s < np.inf, world.promoted, world.idle
+        if promotes:
+            found = promote_due(requests, pieces, promoted, idle, group, world.queue)
+            state.promotions += found
         status = begin(world.tables, requests, pieces, swap, group, world.queue, world.held)
         state.subject = i
+        if promotes and status == BEGUN:
+            note_running(requests, idle, group)
     if status == BEGUN:
         group.is_due = False
         world.next_s[i] = next_event_s(group)
@@ -334,12 +341,12 @@ def _turn(world: World, request: int, key: float) -> None:
 @inlined
 def _interrupt(world: World, group: Record, i: int) -> None:
     """Something has come to a group: it is looked at when its iteration ends, or at once."""
-    has_slots = group.n_decoding < group.max_requests
+    has_slots, is_seen = group.n_decoding < group.max_requests, group.promotes_after_s < np.inf
     if group.flight == NOTHING:
         group.is_due = True
-    elif group.is_shared or group.displaces or has_slots or group.receiving_s > 0.0:
+    elif group.is_shared or group.displaces or has_slots or is_seen or group.receiving_s > 0.0:
         # With every slot taken nothing changes before a finish, unless by displacing; but what has
-        # come is taken in before the next iteration.
+        # come is taken in before the next iteration, and its promotion counts from there.
         cut(world.tables[group.table], group, world.state[0].now_s)
         world.next_s[i] = next_event_s(group)
 
@@ -374,19 +381,21 @@ def _dispatch(world: World, state: Record, request: int) -> bool:
     group.generated += requests[request].generated
     place = requests[request].service if group.is_shared else 0
     _take_in(group, group.received_s[place, 0], group.received_s[place, 1])
-    _wait(requests, group, world.queue, request)
+    _wait(world, group, request)
     _interrupt(world, group, at)
     return True
 
 
 @compiled
-def _wait(requests: Records, group: Record, queue: Ints, request: int) -> None:
+def _wait(world: World, group: Record, request: int) -> None:
     """A request waits in a group."""
     if group.is_shared:
-        queue[group.queue_at + group.n_waiting] = request
+        world.queue[group.queue_at + group.n_waiting] = request
         group.n_waiting += 1
     else:
-        push_waiting(requests, group, queue, request)
+        push_waiting(world.requests, group, world.queue, request)
+    if group.promotes_after_s < np.inf:
+        come(world.idle, group, request)
 
 
 @inlined
@@ -486,6 +495,6 @@ def add_all(world: World, i: int, ids: Ints) -> None:
     for k in range(len(ids)):
         group.load += requests[ids[k]].weight
         group.generated += requests[ids[k]].generated
-        _wait(requests, group, world.queue, ids[k])
+        _wait(world, group, ids[k])
     if len(ids) > 0:
         _interrupt(world, group, i)

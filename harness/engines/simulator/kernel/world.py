@@ -44,11 +44,13 @@ class World(NamedTuple):
     `instance` is the run of a unit that each call is of, `left` the unanswered calls of each.
     `done`, `busy` and `log` (first column: the group) are what has happened and has not been taken,
     `outside` the requests that have come and are for others to dispatch. `held` is what is kept in
-    host memory.
+    host memory. `promoted` and `idle` are of orders that promote (`RequestArrays`).
     """
 
     requests: Records
     pieces: Floats
+    promoted: Floats
+    idle: Records
     swap: Floats
     tables: Records
     groups: Records
@@ -82,6 +84,8 @@ def empty_world(requests: RequestArrays, services: int) -> World:
     world = World(
         requests=requests.rows,
         pieces=requests.pieces,
+        promoted=requests.promoted,
+        idle=requests.idle,
         swap=requests.swap,
         tables=np.zeros(0, TABLE),
         groups=np.zeros(0, GROUP),

@@ -1,0 +1,186 @@
+"""Promotions of a group: requests that have not run for too long go by another key.
+
+The requests that do not run, and have not been promoted since they last ran, are in a chain by when
+they last ran: who is promoted next is its first. Who has come since the last decision is at its
+end, with NaN: the seconds are counted from the next decision on.
+"""
+
+import numpy as np
+
+from harness.costs.compiled import compiled
+from harness.engines.simulator.kernel.layout import (
+    DECODES,
+    NOTHING,
+    PROMPTS,
+    Record,
+    Records,
+)
+from harness.engines.simulator.kernel.order import (
+    decodes,
+    progress_of,
+    push_waiting,
+    set_key,
+    take_waiting,
+)
+from harness.engines.state import (
+    ELSEWHERE,
+    END,
+    IN_CHAIN,
+    PROMOTED_NOW,
+    RUNS,
+    SLOPE,
+    VALUE,
+    Floats,
+    Ints,
+)
+from harness.interface.moving import PROMOTED
+from harness.interface.tables import TIE_S
+
+
+@compiled
+def come(idle: Records, group: Record, request: int) -> None:
+    """A request idle in a group; it may have been there before."""
+    if idle[request].stage == ELSEWHERE:
+        _append(idle, group, request, np.nan)
+
+
+@compiled
+def _append(idle: Records, group: Record, request: int, since_s: float) -> None:
+    """Put a request at the end of the chain."""
+    idle[request].stage, idle[request].since_s = IN_CHAIN, since_s
+    idle[request].earlier, idle[request].later = group.chain_end, -1
+    if group.chain_end < 0:
+        group.chain_first = request
+    else:
+        idle[group.chain_end].later = request
+    group.chain_end = request
+
+
+@compiled
+def _take(idle: Records, group: Record, request: int) -> None:
+    """Take a request out of the chain."""
+    earlier, later = idle[request].earlier, idle[request].later
+    if earlier < 0:
+        group.chain_first = later
+    else:
+        idle[earlier].later = later
+    if later < 0:
+        group.chain_end = earlier
+    else:
+        idle[later].earlier = earlier
+
+
+@compiled
+def promote_due(
+    requests: Records,
+    pieces: Floats,
+    promoted: Floats,
+    idle: Records,
+    group: Record,
+    queue: Ints,
+) -> int:
+    """Promote the requests for which it is due, in a decision of the group; returns how many."""
+    request = group.chain_end
+    while request >= 0 and np.isnan(idle[request].since_s):
+        idle[request].since_s = group.clock_s
+        request = idle[request].earlier
+    count, after_s = 0, group.promotes_after_s - TIE_S
+    while group.chain_first >= 0 and idle[group.chain_first].since_s + after_s <= group.clock_s:
+        if count == 0:
+            group.promotion_rounds += 1
+        count += 1
+        request = group.chain_first
+        _take(idle, group, request)
+        idle[request].stage = PROMOTED_NOW
+        _promote(requests, pieces, promoted, idle, group, queue, request)
+    next_s = group.clock_s if group.chain_first < 0 else idle[group.chain_first].since_s
+    group.promotes_at_s = next_s + after_s
+    return count
+
+
+@compiled
+def _promote(
+    requests: Records,
+    pieces: Floats,
+    promoted: Floats,
+    idle: Records,
+    group: Record,
+    queue: Ints,
+    request: int,
+) -> None:
+    """A request goes by its other key from now on, as `MovingKey.where_promoted` has it."""
+    is_decoding = decodes(requests, group, request)
+    begun = progress_of(requests, group, request, is_decoding)
+    idle[request].begun, idle[request].round = begun, group.promotion_rounds
+    for p in range(pieces.shape[1]):
+        known = min(p, promoted.shape[1] - 1)
+        slope = promoted[request, known, SLOPE]
+        pieces[request, p, END] = promoted[request, known, END] + begun
+        pieces[request, p, VALUE] = promoted[request, known, VALUE] - slope * begun
+        pieces[request, p, SLOPE] = slope
+    pieces[request, 0, VALUE] = PROMOTED + group.promotion_rounds
+    pieces[request, 0, SLOPE] = 0.0
+    set_key(requests, pieces, group, request, is_decoding)
+    place = int(requests[request].place)
+    if not is_decoding and place < group.n_waiting and queue[group.queue_at + place] == request:
+        take_waiting(requests, group, queue, place)
+        push_waiting(requests, group, queue, request)
+
+
+@compiled
+def note_running(requests: Records, idle: Records, group: Record) -> None:
+    """A flight begins: who runs is in no chain, and who ran until now and does not is in it."""
+    if group.flight == NOTHING:
+        return
+    for k in range(group.n_ran):
+        idle[group.ran[k]].stage = ELSEWHERE
+    running = _list_running(group)
+    for k in range(running):
+        _run(idle, group, group.moved[k])
+    for k in range(group.n_ran):
+        request = group.ran[k]
+        if idle[request].stage == ELSEWHERE and np.isnan(requests[request].finished_s):
+            _append(idle, group, request, group.clock_s)
+    for k in range(running):
+        group.ran[k] = group.moved[k]
+    group.n_ran = running
+
+
+@compiled
+def _list_running(group: Record) -> int:
+    """Fill `moved` with the requests in flight; returns how many."""
+    count = 0
+    if group.flight != PROMPTS:
+        for k in range(group.n_decoding):
+            group.moved[k] = group.decoding[k]
+        count = group.n_decoding
+    if group.flight != DECODES:
+        for k in range(group.n_partial):
+            if group.chunk[k] > 0:
+                group.moved[count] = group.partial[k]
+                count += 1
+    return int(count)
+
+
+@compiled
+def _run(idle: Records, group: Record, request: int) -> None:
+    """A request runs in the flight that begins."""
+    if idle[request].stage == IN_CHAIN:
+        _take(idle, group, request)
+    idle[request].stage = RUNS
+
+
+@compiled
+def forget(idle: Records, group: Record, ids: Ints) -> None:
+    """Requests leave a group: in another one, or here again, they have just come."""
+    for k in range(len(ids) if group.promotes_after_s < np.inf else 0):
+        request = ids[k]
+        if idle[request].stage == IN_CHAIN:
+            _take(idle, group, request)
+        idle[request].stage, idle[request].round = ELSEWHERE, 0
+        kept = 0
+        for n in range(group.n_ran):
+            if group.ran[n] != request:
+                group.ran[kept] = group.ran[n]
+                kept += 1
+        group.n_ran = kept
