@@ -8,21 +8,20 @@ Idea       A request enters the first queue whose quantum covers its prompt, and
            loses its place goes to host memory. A request that has not run for a while is promoted
            to the front of the first queue.
 Map        4.1 skip-join MLFQ        -> `_key`, pieces by GPU seconds
-           4.1 starvation prevention -> `_promote`
+           4.1 starvation prevention -> `promotes_after_s`, then `_promoted`
            4.2 proactive KV swapping -> `displaces`
 Constants  `quantum_s` of the first queue, `ratio` between two queues, `queues`, `promote_s`: see
            scenarios/policy/fastserve.yaml and fastserve_promoting.yaml; for services that share a
            group shared_skip_join.yaml
 Differs    within a queue by arrival, where its program puts a demoted request in front; KV moves
            when a request loses or gets a place, not ahead of that; promotion is looked at in every
-           decision, where its program does so every 1,000 iterations and puts the last in front.
+           iteration, where its program does so in every thousandth and puts the last in front.
            In a group of several services, nothing is set aside or swapped
 Checked    baselines/tests/test_fastserve.py::test_a_used_up_quantum_demotes_by_hand
            baselines/tests/test_fastserve.py::test_a_starved_request_is_promoted_by_hand
            baselines/tests/test_fastserve.py::test_services_of_a_group_by_hand
 """
 
-from collections.abc import Mapping
 from functools import partial
 from typing import ClassVar
 
@@ -75,12 +74,8 @@ class FastServe:
         self._quanta_s: Floats = quantum_s * ratio ** np.arange(queues, dtype=np.float64)
         self._promote_s = promote_s
         self._standing: dict[tuple[int, int | None], Decision] = {}
-        """By GPUs of a group and the tokens it sets aside; none where requests are promoted."""
+        """By GPUs of a group and the tokens it sets aside."""
         self._prompts: dict[tuple[ServiceId, int, int], float] = {}
-        self._progress = np.zeros((0, 4))
-        """A row per request: GPU seconds at the last decision, second of the last progress, GPU
-        seconds at the last promotion, and number of that (0: none)."""
-        self._promotions = 0
         swaps = self._displaces is Displaced.SWAP
         self.requires = frozenset(
             {Capability.PROMISED_KV} | ({Capability.SWAP} if swaps else set())
@@ -89,53 +84,26 @@ class FastServe:
     def observe(self, event: Event) -> None:
         """Nothing to learn: GPU time attained is in the view."""
 
-    def counts(self) -> Mapping[str, int]:
-        """How often requests were promoted."""
-        return {"promotions": self._promotions}
-
     def schedule(self, view: GroupView) -> Decision:
-        """The same priority order for equal groups, whatever their services, but for promotions."""
+        """The same priority order for equal groups, whatever their services."""
         like = view.group.tensor_parallel, _longest_tokens(view)
-        if self._promote_s is not None:
-            wake_s = self._promote(view, self._promote_s)
-            return Decision(priority_order=self._order(*like), wake_s=wake_s)
         if like not in self._standing:
             self._standing[like] = Decision(priority_order=self._order(*like))
         return self._standing[like]
 
     def _order(self, tensor_parallel: int, reserve_tokens: int | None) -> PriorityOrder:
-        key = partial(self._key_on, tensor_parallel)
-        return PriorityOrder(key, self._rule, self._displaces, reserve_tokens)
+        return PriorityOrder(
+            partial(self._key_on, tensor_parallel),
+            self._rule,
+            self._displaces,
+            reserve_tokens,
+            promotes_after_s=self._promote_s,
+            promoted=None if self._promote_s is None else self._promoted,
+        )
 
     def _key_on(self, tensor_parallel: int, table: RequestTable) -> MovingKey:
         """The key on so many GPUs."""
         return self._key(table, self._prompts_s(table, tensor_parallel))
-
-    def _promote(self, view: GroupView, promote_s: float) -> float:
-        """Promote requests that have made no progress for so long; returns when the next may be.
-
-        One that has not run since its promotion is first already.
-        """
-        table = view.table
-        rows = self._progress_of(table)
-        runs = (table.gpu_s > rows[:, 0]) | np.isnan(rows[:, 1])
-        rows[:, 0] = table.gpu_s
-        rows[runs, 1] = view.now_s
-        is_first = (rows[:, 3] > 0) & (rows[:, 2] == table.gpu_s)
-        starved = np.flatnonzero((rows[:, 1] + promote_s <= view.now_s) & ~is_first)
-        rows[starved, 2] = table.gpu_s[starved]
-        rows[starved, 3] = self._promotions + 1 + np.arange(len(starved))
-        self._promotions += len(starved)
-        self._progress[table.id] = rows
-        is_first[starved] = True
-        return float(rows[~is_first, 1].min(initial=view.now_s) + promote_s)
-
-    def _progress_of(self, table: RequestTable) -> Floats:
-        """Rows of progress; keys are also asked for requests that no decision has seen yet."""
-        if table.id[-1] >= len(self._progress):
-            more = np.tile([0.0, np.nan, 0.0, 0.0], (int(table.id[-1]) + 1, 1))
-            self._progress = np.concatenate([self._progress, more])
-        return self._progress[table.id]
 
     def _prompts_s(self, table: RequestTable, tensor_parallel: int) -> Floats:
         """Seconds of each prompt alone."""
@@ -150,23 +118,18 @@ class FastServe:
         return found
 
     def _key(self, table: RequestTable, prompts_s: Floats) -> MovingKey:
-        """A piece per queue, from the entry queue on as long as its quantum; the last has no end.
-
-        Promoted requests enter the first queue again, before all others, in order of promotion.
-        """
+        """A piece per queue, from the entry queue on as long as its quantum, the last for ever."""
         numbers = np.arange(len(self._quanta_s))
-        entry = np.minimum(np.searchsorted(self._quanta_s, prompts_s), numbers[-1])
-        since_s, promotion = np.zeros(len(entry)), np.zeros(len(entry))
-        if self._promotions:
-            _, _, since_s, promotion = self._progress_of(table).T
-        entry = np.where(promotion > 0, 0, entry)[:, None]
+        entry = np.minimum(np.searchsorted(self._quanta_s, prompts_s), numbers[-1])[:, None]
         used_s = np.cumsum(np.where(numbers >= entry, self._quanta_s, 0.0), axis=1)
         until_s = np.where(numbers >= entry, used_s, _NO_TIME_S * (numbers + 1))
-        until_s += since_s[:, None]
         until_s[:, -1] = np.inf
         value = _PER_QUEUE * np.maximum(numbers, entry) + table.arrival_s[:, None]
-        value[:, 0] = np.where(promotion > 0, promotion - _PER_QUEUE, value[:, 0])
         return MovingKey(value, np.zeros_like(value), until_s, Progress.GPU_S)
+
+    def _promoted(self, table: RequestTable) -> MovingKey:
+        """A promoted request enters the first queue again."""
+        return self._key(table, np.zeros(len(table.id)))
 
 
 def _longest_tokens(view: GroupView) -> int | None:

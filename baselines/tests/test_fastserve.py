@@ -74,9 +74,9 @@ def test_a_starved_request_is_promoted_by_hand(
     """
     policy = fastserve(promote_s=promote_s)
     load = workload([10, 10], [8, 3], [0.0, 0.1], max_context_tokens=64)
-    frame = serve(load, policy, costs=COSTS, fast_forward=fast).requests
-    assert frame["finished_s"].tolist() == finished_s
-    assert policy.counts() == {"promotions": promotions}
+    recorder = serve(load, policy, costs=COSTS, fast_forward=fast)
+    assert recorder.requests["finished_s"].tolist() == finished_s
+    assert recorder.counts["promotions"] == promotions
 
 
 @dataclass(frozen=True)

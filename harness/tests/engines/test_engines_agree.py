@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 from copy import deepcopy
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +13,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from baselines.fastserve import FastServe
 from baselines.fcfs import Fcfs
 from baselines.round_robin import RoundRobin
 from harness.config.yaml_files import policy_files
 from harness.engines.engine import Engine
 from harness.engines.recorder import Recorder
 from harness.engines.simulator.loop import Simulator
-from harness.interface.decisions import PriorityOrder
+from harness.interface.decisions import ContinuousBatching, PriorityOrder
 from harness.interface.entities import Work
 from harness.interface.policies import Capability, SchedulingPolicy, System
 from harness.policy_checks import (
@@ -84,6 +86,22 @@ def policies() -> Iterator[Any]:
     yield pytest.param(lambda: Srpt(), id="preempts")
     yield pytest.param(lambda: LeastServed(), id="counts events")
     yield pytest.param(lambda: Promoting(0.5), id="turns by the clock")
+    for displaces in (None, "pause", "recompute"):
+        skips = partial(_skip_join, displaces, chunks)
+        yield pytest.param(skips, id=f"promotes, {displaces}")
+
+
+def _skip_join(displaces: str | None, chunks: ContinuousBatching) -> SchedulingPolicy:
+    """One that promotes; with KV in host memory, as its file has it, vLLM cannot."""
+    return FastServe(
+        costs=LinearCosts(),
+        rule=chunks,
+        quantum_s=0.02,
+        ratio=2.0,
+        queues=4,
+        displaces=displaces,
+        promote_s=0.3,
+    )
 
 
 def _small(path: Path) -> SchedulingPolicy:

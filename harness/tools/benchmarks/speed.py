@@ -63,7 +63,7 @@ def kinds() -> dict[str, dict[str, SchedulingPolicy]]:
     """Policies by what an engine must do for them, those of the tree and some made up.
 
     Orders that stand still, that move with progress, of which the keys are asked again, that batch
-    whole requests or set KV aside, decisions written as drafts, and policies among those that
+    whole requests or set KV aside, decisions written as drafts, and policies among all those that
     preempt more often than requests arrive.
     """
     tree: dict[str, dict[str, SchedulingPolicy]] = {}
@@ -106,11 +106,13 @@ def _kind(policy: SchedulingPolicy, rule: Any) -> str:
     serve_s(listed, load, 1, recorder)
     if any(order.renews for order in orders):
         return "renewed"
+    # A run of more preemptions than requests is mostly those: its seconds say little about other
+    # policies of which an engine asks the same.
+    if recorder.requests["preemptions"].sum() > len(load):
+        return "thrashing"
     if rule is not None and len(recorder.decision_s["schedule"]) <= len(load) / 10:
         return str(rule["_target_"]).rpartition(".")[2]
-    # A run of more preemptions than requests is mostly those: its seconds say little about policies
-    # that sort or scan all requests in each iteration, which the kind of drafts is to show.
-    return "thrashing" if recorder.requests["preemptions"].sum() > len(load) else "draft"
+    return "draft"
 
 
 def measure() -> dict[str, float]:

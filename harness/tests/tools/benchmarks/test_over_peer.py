@@ -26,5 +26,5 @@ def test_every_policy_of_the_tree_is_of_one_kind() -> None:
     assert set(policies()) <= set(members)
 
 
-def test_a_policy_of_more_preemptions_than_requests_is_no_draft() -> None:
+def test_a_policy_of_more_preemptions_than_requests_is_of_a_kind_of_its_own() -> None:
     assert list(kinds()["thrashing"]) == ["fastserve_promoting"]
