@@ -21,7 +21,7 @@ from harness.interface.decisions import Decision, PriorityOrder
 from harness.interface.entities import RequestId, ServiceId
 from harness.interface.events import Event, Overran
 from harness.interface.filling import NOTHING_RESERVED, in_priority_order
-from harness.interface.moving import MovingKey
+from harness.interface.moving import MovingKey, Progress
 from harness.interface.tables import Bools, Floats, Ints, RequestTable
 from harness.interface.views import GroupView, RequestView
 
@@ -86,6 +86,16 @@ class ToldKeys:
     def moves(self) -> bool:
         """Whether keys move with progress."""
         return isinstance(self._key, MovingKey)
+
+    @property
+    def moves_alike(self) -> bool:
+        """Whether requests stay in order while each generates as many tokens as the others."""
+        key = self._key
+        if not isinstance(key, MovingKey):
+            return True
+        slope = key.slope[:, 0]
+        is_line = key.until.shape[1] == 1 and key.by is Progress.TOKENS and not self.ends
+        return is_line and bool((slope == slope[0]).all())
 
     @property
     def due_s(self) -> float:

@@ -217,19 +217,19 @@ class ServedGroup:
             self.took_s += perf_counter() - started_s
         else:
             self.told.order = None
-        self._note_repeat(decision, stands=self._stands(priority_order))
+        self._note_repeat(decision, stands=self._stands(priority_order, decision))
         refuse_idling(self.policy, self, decision)
         return decision
 
-    def _stands(self, priority_order: PriorityOrder | None) -> bool:
+    def _stands(self, priority_order: PriorityOrder | None, decision: Decision) -> bool:
         """Whether an order may mean the same batch again; by phase, its decisions say so."""
-        # An order that moves, or in which others may come first, need not stand.
-        return (
-            priority_order is not None
-            and priority_order.displaces is None
-            and self._order is not None
-            and not has_phases(self.services, priority_order)
-        )
+        if priority_order is None or has_phases(self.services, priority_order):
+            return False
+        if priority_order.displaces is None and self._order is not None:
+            return True
+        # Others may come first, or take slots, but where all are in the batch and stay in order.
+        runs_all = sum(len(batch.tokens) for batch in decision.launch) == len(self._members)
+        return runs_all and self.told.moves_alike
 
     def _holds(self, repeat: _Repeat) -> bool:
         """Whether neither time nor keys have ended a decision that is repeated."""

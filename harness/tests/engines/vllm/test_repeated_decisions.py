@@ -1,13 +1,16 @@
 """A decision used again on vLLM's scheduler is the one that would be made."""
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from baselines.fastserve import FastServe
 from baselines.fcfs import Fcfs
+from baselines.srtf import Srtf
 from harness.interface.decisions import Decision
 from harness.interface.draft import Draft
 from harness.interface.events import Event
@@ -15,7 +18,7 @@ from harness.interface.filling import continuous_batch
 from harness.interface.ledger_problems import problems
 from harness.interface.policies import Capability, SchedulingPolicy
 from harness.interface.views import GroupView
-from harness.tests.support.serving import rule
+from harness.tests.support.serving import LinearCosts, rule
 
 pytest.importorskip("vllm", reason="vLLM is not installed: make setup-vllm")
 pytestmark = [pytest.mark.vllm, pytest.mark.slow]
@@ -45,27 +48,38 @@ class Steady:
         return draft.decision(steady=not waits, at_most=None if waits else self.at_most)
 
 
+CHUNKS = rule(chunked_prefill=True, max_num_seqs=5, tokens=140)
+KINDS: dict[str, Callable[[], SchedulingPolicy]] = {
+    "steady": Steady,
+    "chunks": lambda: Fcfs(rule=CHUNKS),
+    "whole prompts": lambda: Fcfs(rule=replace(CHUNKS, chunked_prefill=False)),
+    "displaces": lambda: Srtf(rule=CHUNKS),
+    "promotes": lambda: FastServe(
+        costs=LinearCosts(),
+        rule=CHUNKS,
+        quantum_s=0.02,
+        ratio=2.0,
+        queues=4,
+        displaces="pause",
+        promote_s=0.3,
+    ),
+}
+
+
 @given(
     sizes=st.lists(st.tuples(st.integers(1, 90), st.integers(1, 40)), min_size=1, max_size=14),
     late=st.integers(0, 20),
     blocks=st.integers(9, 40),
-    chunked_prefill=st.booleans(),
-    steady=st.booleans(),
+    kind=st.sampled_from([*KINDS]),
 )
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_a_decision_used_again_is_the_decision_that_would_be_made(
-    sizes: list[tuple[int, int]], late: int, blocks: int, chunked_prefill: bool, steady: bool
+    sizes: list[tuple[int, int]], late: int, blocks: int, kind: str
 ) -> None:
     """The same steps, ledger and attained time with and without using decisions again."""
     runs = []
     for again in (True, False):
-        policy: SchedulingPolicy
-        policy = (
-            Steady()
-            if steady
-            else Fcfs(rule=rule(chunked_prefill=chunked_prefill, max_num_seqs=5, tokens=140))
-        )
-        bench = Bench(policy, blocks=blocks)
+        bench = Bench(KINDS[kind](), blocks=blocks)
         if not again:
             bench.scheduler.served._note_repeat = lambda decision, *, stands: None
         steps: list[object] = []
