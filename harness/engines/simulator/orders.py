@@ -16,6 +16,7 @@ from harness.engines.simulator.deciding import Deciding
 from harness.engines.simulator.group import GroupFactory, LiveGroup
 from harness.engines.simulator.kernel import renewal, world
 from harness.engines.simulator.kernel.layout import Rule
+from harness.engines.simulator.prefix_caches import PrefixCaches
 from harness.engines.simulator.rules import open_group, order_rule, reserves, tell_keys
 from harness.engines.simulator.stepping import Stepper
 from harness.engines.simulator.timeline import Due
@@ -50,6 +51,7 @@ class Orders:
     factory: GroupFactory
     arrivals: Arriving
     compiled: CompiledGroups
+    caches: PrefixCaches | None
     by_number: dict[int, LiveGroup] = field(default_factory=dict)
     told_coming: dict[ServiceId, PriorityOrder] = field(default_factory=dict)
 
@@ -89,6 +91,8 @@ class Orders:
             services={service: self.arrivals.index(service) for service in services},
             ready_s=self.lifecycle.state.now_s,
         )
+        if self.caches is not None:
+            self.caches.open(live.number)
 
     def _receive(self, live: LiveGroup) -> None:
         """The compiled group takes in requests: those that have come, and others as long."""
@@ -177,7 +181,9 @@ class Orders:
         if len(self.compiled.world.held.cache) and not is_whole:
             raise ValueError(NEEDS_WHOLE_PROMPTS)
         rule = rule._replace(
-            tells=rule.reserves and Overran in self.told.subscribes, keeps_gaps=True
+            tells=rule.reserves and Overran in self.told.subscribes,
+            keeps_gaps=True,
+            caches=self.caches is not None,
         )
         if order.displaces is not Displaced.SWAP:
             return rule

@@ -71,6 +71,18 @@ def refuse_unfit(costs: CostModel, services: Collection[ServiceId], tensor_paral
         raise ValueError(f"{names} do not fit {tensor_parallel} GPUs together")
 
 
+def is_compiled(order: PriorityOrder, *, caches: bool) -> bool:
+    """Whether compiled code follows an order, in a group that `caches` prefixes or does not.
+
+    It swaps no holders that give way. Blocks are shared under continuous batching that displaces no
+    request and computes decodes beside prompts, or when there are no prompts.
+    """
+    rule = order.rule
+    in_turn = isinstance(rule, ContinuousBatching) and rule.prompts_first
+    shares = in_turn and order.displaces is None
+    return order.gives_way is PreemptionMode.RECOMPUTE and (shares or not caches)
+
+
 def order_rule(
     order: PriorityOrder,
     costs: CostModel,

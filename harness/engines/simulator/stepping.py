@@ -15,6 +15,7 @@ from harness.engines.simulator.cached_contents import NEEDS_WHOLE_PROMPTS, Cache
 from harness.engines.simulator.deciding import Deciding
 from harness.engines.simulator.flight import Flight, decodes_after, work_of
 from harness.engines.simulator.group import LiveGroup
+from harness.engines.simulator.rules import is_compiled
 from harness.engines.simulator.timeline import Due, Timeline
 from harness.engines.token_gaps import note_batch
 from harness.engines.told_keys import Heard
@@ -123,8 +124,8 @@ class Stepper:
         # A group that has been stepped stays so: what it has begun is not compiled.
         stands = decision.wake_s is None and not live.is_stepped
         if priority_order is not None:
-            # Compiled code swaps no holders that give way, caches no prefix, tells no iterations.
-            stands &= priority_order.gives_way is PreemptionMode.RECOMPUTE and not live.kv.caches
+            stands &= is_compiled(priority_order, caches=live.kv.caches)
+            # Compiled code tells no iterations.
             stands &= not (priority_order.renews and Iterated in self.policy.subscribes)
         if priority_order is not None and stands and self.fast_forward:
             self.recorder.decided("schedule", seconds)
@@ -138,25 +139,12 @@ class Stepper:
             decision = live.told.batch(live, priority_order, self.heard, decision.wake_s)
             live.told.predictions = len(self.state.predicted)
             if not self.deciding.is_measured and _stays(live, priority_order, decision):
-                decision = self._steady(live, priority_order, decision)
+                decision = _steady(live, decision)
             decision = live.told.until_due(decision)
             seconds += perf_counter() - started_s
         self.recorder.decided("schedule", seconds)
         self.apply(live, decision, pads=pads, seconds=seconds)
         return None
-
-    def _steady(self, live: LiveGroup, order: PriorityOrder, decision: Decision) -> Decision:
-        """A decision that stays until something happens, or until slots or hits may change."""
-        if not live.kv.caches:
-            return replace(decision, steady=True)
-        (batch,) = decision.launch
-        if order.displaces is not None:
-            return replace(decision, steady=True, at_most=_slots_hold_for(live, batch))
-        ordered = live.told.ordered(live, order, self.heard)
-        newcomer = next((view for view in ordered if view.kv_tokens <= 0), None)
-        # What it misses may be what a request of the batch is about to generate.
-        may_find = newcomer is not None and live.kv.awaits(newcomer.facts.id) in batch.tokens
-        return decision if may_find else replace(decision, steady=True)
 
     def keep_told(self, live: LiveGroup) -> None:
         """Ask the keys that are due while a batch is computed; a run of iterations ends then."""
@@ -454,12 +442,13 @@ def _stays(live: LiveGroup, order: PriorityOrder, decision: Decision) -> bool:
 
     It does where all that hold KV decode and none gives way or comes back: room for the others
     only gets scarcer. Allocations that are outgrown may change, and so may keys that end. Where
-    prefixes are cached keys must not move: requests that end together free KV in their order.
+    prefixes are cached keys must not move: requests that end together free KV in their order; and
+    the order displaces, else a request may be admitted that finds what the others generate.
     """
     swaps = order.gives_way is PreemptionMode.SWAP and order.reserve_tokens is None
-    caches = live.kv.caches and not order.renews and not live.told.moves
+    caches = live.kv.caches and order.displaces is not None and not order.renews
     if (
-        not (swaps or caches)
+        not (swaps or (caches and not live.told.moves))
         or live.told.ends
         or decision.wake_s is not None
         or decision.preempt
@@ -471,6 +460,14 @@ def _stays(live: LiveGroup, order: PriorityOrder, decision: Decision) -> bool:
         len(batch.tokens) == holders and all(is_decode(live.members[r]) for r in batch.tokens)
         for batch in decision.launch
     )
+
+
+def _steady(live: LiveGroup, decision: Decision) -> Decision:
+    """A decision that stays until something happens, or until slots may change."""
+    if not live.kv.caches:
+        return replace(decision, steady=True)
+    (batch,) = decision.launch
+    return replace(decision, steady=True, at_most=_slots_hold_for(live, batch))
 
 
 def _slots_hold_for(live: LiveGroup, batch: Batch) -> int:

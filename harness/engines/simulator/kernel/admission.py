@@ -4,8 +4,10 @@ Of them an iteration computes whole prompts or chunks of them (`interface.fillin
 `interface.preemptive_admission`).
 """
 
+import numpy as np
+
 from harness.costs.compiled import compiled
-from harness.engines.simulator.kernel import running
+from harness.engines.simulator.kernel import prefixes, running
 from harness.engines.simulator.kernel.layout import PAUSE, SWAP_OUT, Record, Records
 from harness.engines.simulator.kernel.order import (
     before,
@@ -15,6 +17,7 @@ from harness.engines.simulator.kernel.order import (
     push_waiting,
     sort_unfinished,
 )
+from harness.engines.simulator.kernel.prefixes import CacheRecords
 from harness.engines.state import HOST, SWAP_BYTES, SWAP_S, SWAPS, Floats, Ints
 
 
@@ -27,36 +30,80 @@ def _fits_batch(group: Record, count: int, total: int, longest: int) -> bool:
 
 
 @compiled
-def admit_whole(requests: Records, group: Record, queue: Ints) -> None:
+def _find(
+    requests: Records, group: Record, queue: Ints, cache: CacheRecords
+) -> tuple[int, int, bool]:
+    """What the first waiting request finds cached: tokens, and blocks of them that others hold.
+
+    And whether there is room for its whole context.
+    """
+    request, found, held = queue[group.queue_at], 0, 0
+    context = requests[request].prompt + requests[request].generated
+    if group.caches:
+        found, held = prefixes.find(cache, group, request, context)
+    needed = running.taken(requests, group, request, context) - held
+    fits = group.capacity_blocks - group.used_blocks - needed >= group.watermark_blocks
+    group.found_blocks = -1 if fits else found
+    return found * group.block_tokens, held, bool(fits)
+
+
+@compiled
+def admit_whole(requests: Records, group: Record, queue: Ints, cache: CacheRecords) -> None:
     """Move whole prompts from the waiting heap into `partial`."""
     group.n_partial = total = longest = 0
+    group.found_blocks = -1
     while group.n_waiting > 0 and group.n_decoding + group.n_partial < group.max_requests:
         request = queue[group.queue_at]
         context = requests[request].prompt + requests[request].generated
         total, longest = total + context, max(longest, context)
-        needed = running.taken(requests, group, request, context)
         if not _fits_batch(group, group.n_partial + 1, total, longest):
             break
-        if group.capacity_blocks - group.used_blocks - needed < group.watermark_blocks:
+        found, held, fits = _find(requests, group, queue, cache)
+        if not fits:
             break
-        _admit(requests, group, queue, context, needed)
+        _admit(requests, group, queue, cache, found, held, context - found)
 
 
 @compiled
-def _admit(requests: Records, group: Record, queue: Ints, tokens: int, needed: int) -> None:
-    """The first waiting request begins, with a chunk of so many tokens, and takes its blocks."""
+def _admit(
+    requests: Records,
+    group: Record,
+    queue: Ints,
+    cache: CacheRecords,
+    found: int,
+    held: int,
+    tokens: int,
+) -> None:
+    """The first waiting request begins, with a chunk of so many tokens beside those found cached.
+
+    It takes their blocks, but for those that others hold.
+    """
     request = pop_waiting(requests, group, queue)
+    if group.caches:
+        if np.isnan(requests[request].started_s):
+            cache.contexts[request].cached = found
+        prefixes.begin(cache, group, request, found // group.block_tokens)
+        prefixes.hold(cache, group, request, found, found + tokens)
+        requests[request].kv = found
     running.start(requests, group, request)
-    group.used_blocks += needed
+    group.used_blocks += running.taken(requests, group, request, found + tokens) - held
     group.partial[group.n_partial] = request
     group.chunk[group.n_partial] = tokens
     group.n_partial += 1
 
 
 @compiled
-def choose_chunks(requests: Records, pieces: Floats, group: Record, queue: Ints) -> None:
-    """Decodes first, then requests in mid-prompt, preempting from behind, then newcomers."""
-    running.make_room_to_decode(requests, pieces, group, queue)
+def choose_chunks(
+    requests: Records, pieces: Floats, group: Record, queue: Ints, cache: CacheRecords
+) -> None:
+    """Decodes first, then requests in mid-prompt, preempting from behind, then newcomers.
+
+    In this order they take blocks, and so they find what those before them have just cached.
+    """
+    running.make_room_to_decode(requests, pieces, group, queue, cache)
+    if group.caches:
+        prefixes.grow(cache, requests, group, 1)
+        group.grown = 1
     of_decodes, budget, i = running.growth(group), group.max_tokens - group.n_decoding, 0
     group.used_blocks += of_decodes
     while i < group.n_partial:
@@ -66,20 +113,25 @@ def choose_chunks(requests: Records, pieces: Floats, group: Record, queue: Ints)
         needed = running.taken(requests, group, request, held + tokens)
         needed -= running.taken(requests, group, request, held)
         if needed > group.capacity_blocks - group.used_blocks:
-            running.preempt_last(requests, pieces, group, queue)
+            running.preempt_last(requests, pieces, group, queue, cache)
             continue
+        if group.caches:
+            prefixes.hold(cache, group, request, held, held + tokens)
         group.used_blocks += needed
         group.chunk[i] = tokens
         budget -= tokens
         i += 1
     if not group.preempted:
-        _admit_chunked(requests, group, queue, budget)
+        _admit_chunked(requests, group, queue, cache, budget)
     group.used_blocks -= of_decodes
 
 
 @compiled
-def _admit_chunked(requests: Records, group: Record, queue: Ints, budget: int) -> None:
+def _admit_chunked(
+    requests: Records, group: Record, queue: Ints, cache: CacheRecords, budget: int
+) -> None:
     """Admit newcomers behind the partly prefilled ones; the budget may cut only the last."""
+    group.found_blocks = -1
     while (
         group.n_waiting > 0
         and budget > 0
@@ -87,11 +139,11 @@ def _admit_chunked(requests: Records, group: Record, queue: Ints, budget: int) -
     ):
         request = queue[group.queue_at]
         context = requests[request].prompt + requests[request].generated
-        free = group.capacity_blocks - group.used_blocks
-        if free - running.taken(requests, group, request, context) < group.watermark_blocks:
+        found, held, fits = _find(requests, group, queue, cache)
+        if not fits:
             break
-        tokens = min(context, budget)
-        _admit(requests, group, queue, tokens, running.taken(requests, group, request, tokens))
+        tokens = min(context - found, budget)
+        _admit(requests, group, queue, cache, found, held, tokens)
         budget -= tokens
 
 

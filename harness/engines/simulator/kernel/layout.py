@@ -75,6 +75,7 @@ class Rule(NamedTuple):
     is_shared: bool = False  # whether every batch is of one service and one phase
     prompts_first: bool = True
     keeps_gaps: bool = False  # whether gaps between tokens are counted
+    caches: bool = False  # whether full blocks are shared and kept
 
 
 STATE = [
@@ -104,6 +105,20 @@ STATE = [
     ("covered", np.int64),  # decoding requests still within what is set aside for them
     ("paused_blocks", np.int64),  # of paused requests, or of all that a static batch has begun
     ("host_used_tokens", np.int64),
+    # Where prefixes are cached: blocks without a content or a holder, and held by more than one
+    # request, counted once for each further one; the next number for a content, the next row of the
+    # tables; what the first waiting request finds that has no room, else -1; the decode steps of
+    # the flight whose blocks are taken, 0 or 1; the group's parts of the arrays
+    ("blank_blocks", np.int64),
+    ("shared_blocks", np.int64),
+    ("unnamed", np.int64),
+    ("free_row", np.int64),
+    ("found_blocks", np.int64),
+    ("grown", np.int64),
+    ("first_block", np.int64),
+    ("buckets", np.int64),
+    ("first_row", np.int64),
+    ("row_blocks", np.int64),
     ("flight", np.int64),
     ("iterations", np.int64),  # in flight
     ("ready_s", np.float64),  # when it has loaded; before that requests wait
@@ -119,6 +134,9 @@ STATE = [
     ("work_tokens", np.int64),
     ("work_padded", np.int64),
     ("work_attended", np.float64),
+    ("work_decodes", np.int64),  # of requests that found all of their context but its last token
+    ("work_context", np.int64),
+    ("work_longest", np.int64),
     ("first_gap_s", np.float64),  # of the first iteration of a run of decodes
     ("gaps", np.int64, (BINS,)),
     ("decoding", *_LIST),
@@ -128,7 +146,8 @@ STATE = [
     ("partial", *_LIST),  # in mid-prompt, or the static batch in flight
     ("chunk", *_LIST),  # tokens that each of `partial` computes in flight
     ("heap", *_LIST),  # decoding requests by their end
-    # With an order that displaces, requests with a slot in order, and scratch
+    # With an order that displaces, requests with a slot in order, and scratch; where prefixes are
+    # cached that has the decoding requests that end with the iteration in flight, in order
     ("slots", *_LIST),
     ("moved", *_LIST),
     ("over", *_LIST),  # requests that have outgrown what was set aside, not told yet

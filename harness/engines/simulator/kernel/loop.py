@@ -102,7 +102,8 @@ def _begin(world: World, state: Record, group: Record, i: int) -> int:
     group.clock_s = state.now_s
     if group.n_waiting + group.n_decoding + group.n_partial > 0:
         requests, pieces, swap = world.requests, world.pieces, world.swap
-        status = begin(world.tables, requests, pieces, swap, group, world.queue, world.held)
+        held, cache = world.held, world.cache
+        status = begin(world.tables, requests, pieces, swap, group, world.queue, held, cache)
         state.subject = i
     if status == BEGUN:
         group.is_due = False
@@ -142,7 +143,7 @@ def _end_all(world: World, state: Record) -> bool:
         if group.flight == NOTHING:
             continue
         _note_busy(world.busy, state, group, i, group.clock_s, group.clock_s + group.flight_s)
-        end(world.requests, world.pieces, group, world.queue)
+        end(world.requests, world.pieces, group, world.queue, world.cache)
         _take_rows(world.log, state, group, i)
         _note_finished(world, state, group)
         if group.n_over > 0:
@@ -449,7 +450,7 @@ def settle(world: World) -> bool:
         ended = ended_by(table, group, state.now_s)
         if ended > 0:
             start_s = group.clock_s
-            split(table, world.requests, group, world.queue, ended)
+            split(table, world.requests, group, world.queue, world.cache, ended)
             _note_busy(world.busy, state, group, i, start_s, group.clock_s)
             _take_rows(world.log, state, group, i)
             world.next_s[i] = next_event_s(group)
