@@ -181,9 +181,7 @@ class Orders:
         if len(self.compiled.world.held.cache) and not is_whole:
             raise ValueError(NEEDS_WHOLE_PROMPTS)
         rule = rule._replace(
-            tells=rule.reserves and Overran in self.told.subscribes,
-            keeps_gaps=True,
-            caches=self.caches is not None,
+            tells=rule.reserves and Overran in self.told.subscribes, keeps_gaps=True
         )
         if order.displaces is not Displaced.SWAP:
             return rule

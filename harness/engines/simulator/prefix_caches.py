@@ -6,7 +6,13 @@ from typing import Any
 import numpy as np
 
 from harness.engines.simulator.compiled_groups import CompiledGroups
-from harness.engines.simulator.kernel.prefixes import BLOCK, NO_BLOCK, NUMBER_BITS, SIDE
+from harness.engines.simulator.kernel.prefixes import (
+    BLOCK,
+    NO_BLOCK,
+    NUMBER_BITS,
+    SIDE,
+    CacheRecords,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,10 +37,16 @@ class PrefixCaches:
     @classmethod
     def of(cls, compiled: CompiledGroups) -> "PrefixCaches":
         """No group has one yet; contexts that begin alike are those of the requests."""
-        requests, world = compiled.requests, compiled.world
-        cache = world.cache._replace(contexts=requests.contexts)
-        compiled.world = world._replace(cache=cache)
+        requests = compiled.requests
+        records = CacheRecords(np.zeros(0, BLOCK), np.zeros(0, np.int32), requests.contexts)
+        compiled.cache = records
         return cls(compiled, int((requests.prompt + requests.output).max(initial=0)))
+
+    @property
+    def _records(self) -> CacheRecords:
+        records = self.compiled.cache
+        assert records is not None
+        return records
 
     def open(self, number: int) -> None:
         """A group that has no requests begins without any content.
@@ -48,9 +60,9 @@ class PrefixCaches:
                 f"contexts of {blocks} KV blocks, less than {1 << NUMBER_BITS} can be cached"
             )
         needed = _Part(
-            first_block=len(self.compiled.world.cache.blocks),
+            first_block=len(self._records.blocks),
             buckets=-(-(int(group["capacity_blocks"]) + 1) // SIDE) * SIDE,
-            first_row=len(self.compiled.world.cache.tables),
+            first_row=len(self._records.tables),
             row_blocks=blocks + 1,
             rows=int(group["max_requests"]),
         )
@@ -64,16 +76,15 @@ class PrefixCaches:
     def _add(self, number: int, part: _Part) -> None:
         """The arrays are longer by a part."""
         self._parts[number] = part
-        cache = self.compiled.world.cache
+        cache = self._records
         blocks = np.zeros(part.first_block + part.buckets, BLOCK)
         tables = np.zeros(part.first_row + part.rows * part.row_blocks, np.int32)
         blocks[: part.first_block], tables[: part.first_row] = cache.blocks, cache.tables
-        cache = cache._replace(blocks=blocks, tables=tables)
-        self.compiled.world = self.compiled.world._replace(cache=cache)
+        self.compiled.cache = cache._replace(blocks=blocks, tables=tables)
 
     def _empty(self, group: Any, part: _Part) -> None:
         """Blocks without contents, in order, and rows without requests, in order."""
-        cache, capacity = self.compiled.world.cache, int(group["capacity_blocks"])
+        cache, capacity = self._records, int(group["capacity_blocks"])
         for name in ("first_block", "buckets", "first_row", "row_blocks"):
             group[name] = getattr(part, name)
         first = part.first_block

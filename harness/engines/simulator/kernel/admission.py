@@ -31,7 +31,7 @@ def _fits_batch(group: Record, count: int, total: int, longest: int) -> bool:
 
 @compiled
 def _find(
-    requests: Records, group: Record, queue: Ints, cache: CacheRecords
+    requests: Records, group: Record, queue: Ints, cache: CacheRecords | None
 ) -> tuple[int, int, bool]:
     """What the first waiting request finds cached: tokens, and blocks of them that others hold.
 
@@ -39,7 +39,7 @@ def _find(
     """
     request, found, held = queue[group.queue_at], 0, 0
     context = requests[request].prompt + requests[request].generated
-    if group.caches:
+    if cache is not None:
         found, held = prefixes.find(cache, group, request, context)
     needed = running.taken(requests, group, request, context) - held
     fits = group.capacity_blocks - group.used_blocks - needed >= group.watermark_blocks
@@ -48,7 +48,7 @@ def _find(
 
 
 @compiled
-def admit_whole(requests: Records, group: Record, queue: Ints, cache: CacheRecords) -> None:
+def admit_whole(requests: Records, group: Record, queue: Ints, cache: CacheRecords | None) -> None:
     """Move whole prompts from the waiting heap into `partial`."""
     group.n_partial = total = longest = 0
     group.found_blocks = -1
@@ -69,7 +69,7 @@ def _admit(
     requests: Records,
     group: Record,
     queue: Ints,
-    cache: CacheRecords,
+    cache: CacheRecords | None,
     found: int,
     held: int,
     tokens: int,
@@ -79,7 +79,7 @@ def _admit(
     It takes their blocks, but for those that others hold.
     """
     request = pop_waiting(requests, group, queue)
-    if group.caches:
+    if cache is not None:
         if np.isnan(requests[request].started_s):
             cache.contexts[request].cached = found
         prefixes.begin(cache, group, request, found // group.block_tokens)
@@ -94,14 +94,14 @@ def _admit(
 
 @compiled
 def choose_chunks(
-    requests: Records, pieces: Floats, group: Record, queue: Ints, cache: CacheRecords
+    requests: Records, pieces: Floats, group: Record, queue: Ints, cache: CacheRecords | None
 ) -> None:
     """Decodes first, then requests in mid-prompt, preempting from behind, then newcomers.
 
     In this order they take blocks, and so they find what those before them have just cached.
     """
     running.make_room_to_decode(requests, pieces, group, queue, cache)
-    if group.caches:
+    if cache is not None:
         prefixes.grow(cache, requests, group, 1)
         group.grown = 1
     of_decodes, budget, i = running.growth(group), group.max_tokens - group.n_decoding, 0
@@ -115,7 +115,7 @@ def choose_chunks(
         if needed > group.capacity_blocks - group.used_blocks:
             running.preempt_last(requests, pieces, group, queue, cache)
             continue
-        if group.caches:
+        if cache is not None:
             prefixes.hold(cache, group, request, held, held + tokens)
         group.used_blocks += needed
         group.chunk[i] = tokens
@@ -128,7 +128,7 @@ def choose_chunks(
 
 @compiled
 def _admit_chunked(
-    requests: Records, group: Record, queue: Ints, cache: CacheRecords, budget: int
+    requests: Records, group: Record, queue: Ints, cache: CacheRecords | None, budget: int
 ) -> None:
     """Admit newcomers behind the partly prefilled ones; the budget may cut only the last."""
     group.found_blocks = -1

@@ -48,7 +48,7 @@ def begin(
     group: Record,
     queue: Ints,
     held: HeldRecords,
-    cache: CacheRecords,
+    cache: CacheRecords | None,
 ) -> int:
     """Begin the next flight of a group; UNADMITTED or ASKED where it cannot."""
     group.preempted = False
@@ -68,7 +68,7 @@ def begin(
         group.n_waited, begins = group.n_waiting, True
         _begin_decodes(table, requests, pieces, group, queue, cache)
     if begins:
-        if group.caches:
+        if cache is not None:
             running.note_due(requests, pieces, group)
     elif group.n_waiting + group.n_partial > 0:
         return UNADMITTED
@@ -83,7 +83,7 @@ def _begin_prompts(
     group: Record,
     queue: Ints,
     held: HeldRecords,
-    cache: CacheRecords,
+    cache: CacheRecords | None,
 ) -> bool:
     """Begin an iteration that computes prompts, or chunks beside decodes, if there are any."""
     if group.chunked_prefill:
@@ -131,7 +131,7 @@ def _begin_decodes(
     pieces: Floats,
     group: Record,
     queue: Ints,
-    cache: CacheRecords,
+    cache: CacheRecords | None,
 ) -> None:
     """Begin equal decode iterations: until a finish, an end of KV, or a key that may pass another.
 
@@ -147,8 +147,8 @@ def _begin_decodes(
     if group.moves:
         most = _steps_in_order(table, requests, pieces, queue, group, most)
         # Requests that end together free their blocks in the order before their last iteration.
-        most = max(1, most - 1) if group.caches else most
-    if group.caches and group.found_blocks >= 0:
+        most = max(1, most - 1) if cache is not None else most
+    if cache is not None and group.found_blocks >= 0:
         first = queue[group.queue_at]
         most = prefixes.steps_until_found(cache, requests, group, first, most)
     group.iterations = 1 if group.preempted else running.iterations_that_fit(group, most)
@@ -195,7 +195,12 @@ def ended_by(table: Record, group: Record, now_s: float) -> int:
 
 @compiled
 def split(
-    table: Record, requests: Records, group: Record, queue: Ints, cache: CacheRecords, ended: int
+    table: Record,
+    requests: Records,
+    group: Record,
+    queue: Ints,
+    cache: CacheRecords | None,
+    ended: int,
 ) -> None:
     """Count the first `ended` iterations of the run in flight as over; the others go on."""
     seconds = decodes_s(table, group, ended)
@@ -212,7 +217,9 @@ def split(
 
 
 @compiled
-def end(requests: Records, pieces: Floats, group: Record, queue: Ints, cache: CacheRecords) -> None:
+def end(
+    requests: Records, pieces: Floats, group: Record, queue: Ints, cache: CacheRecords | None
+) -> None:
     """End the flight of a group."""
     flight, duration_s = group.flight, group.flight_s
     group.flight = NOTHING
@@ -236,12 +243,12 @@ def end(requests: Records, pieces: Floats, group: Record, queue: Ints, cache: Ca
 
 @compiled
 def _step_decodes(
-    requests: Records, group: Record, cache: CacheRecords, iterations: int, duration_s: float
+    requests: Records, group: Record, cache: CacheRecords | None, iterations: int, duration_s: float
 ) -> None:
     """Count tokens, blocks and attained time of so many decode steps."""
     if group.keeps_gaps:
         running.note_gaps(group, iterations, duration_s)
-    if group.caches:
+    if cache is not None:
         prefixes.grow(cache, requests, group, iterations)
         group.grown = 0
     running.take_blocks(group, iterations)
@@ -254,7 +261,9 @@ def _step_decodes(
 
 
 @compiled
-def _end_prompts(requests: Records, group: Record, cache: CacheRecords, duration_s: float) -> None:
+def _end_prompts(
+    requests: Records, group: Record, cache: CacheRecords | None, duration_s: float
+) -> None:
     """The KV of prompts or chunks is there; a request that is complete produces a token."""
     chunks, kept = group.n_partial, 0
     for i in range(chunks):

@@ -75,7 +75,6 @@ class Rule(NamedTuple):
     is_shared: bool = False  # whether every batch is of one service and one phase
     prompts_first: bool = True
     keeps_gaps: bool = False  # whether gaps between tokens are counted
-    caches: bool = False  # whether full blocks are shared and kept
 
 
 STATE = [

@@ -25,6 +25,7 @@ from harness.engines.simulator.kernel.layout import (
     Records,
 )
 from harness.engines.simulator.kernel.order import push_waiting, take_waiting
+from harness.engines.simulator.kernel.prefixes import CacheRecords
 from harness.engines.simulator.kernel.running import write_back
 from harness.engines.simulator.kernel.world import (
     BY_POLICY,
@@ -47,14 +48,15 @@ HORIZON, STOPPED, FULL, STUCK, UNTOLD = range(5)
 
 
 @compiled
-def run(world: World, until_s: float) -> int:
+def run(world: World, cache: CacheRecords | None, until_s: float) -> int:
     """Run all groups to `until_s`, or to the first instant that others see to.
 
-    What ends or comes at `until_s` has done so then; no iteration begins at or after it.
+    What ends or comes at `until_s` has done so then; no iteration begins at or after it. Prefixes
+    are cached where there is a `cache`: else the code is compiled without that.
     """
     state = world.state[0]
     while True:
-        if not _end_all(world, state) or not _come_all(world, state):
+        if not _end_all(world, cache, state) or not _come_all(world, state):
             return FULL
         if state.is_stopped:
             state.is_stopped = False
@@ -64,7 +66,7 @@ def run(world: World, until_s: float) -> int:
         for i in range(len(world.groups)):
             group = world.groups[i]
             if group.is_due:
-                status = _begin(world, state, group, i)
+                status = _begin(world, cache, state, group, i)
                 if status == UNADMITTED:
                     return STUCK
                 if status == ASKED:
@@ -92,7 +94,7 @@ def _next_instant_s(world: World, state: Record) -> float:
 
 
 @inlined
-def _begin(world: World, state: Record, group: Record, i: int) -> int:
+def _begin(world: World, cache: CacheRecords | None, state: Record, group: Record, i: int) -> int:
     """Begin what a group does next, if it is idle and has anything to do."""
     is_loading = group.ready_s > state.now_s
     if group.flight != NOTHING or not group.is_live or group.is_stopping or is_loading:
@@ -102,8 +104,8 @@ def _begin(world: World, state: Record, group: Record, i: int) -> int:
     group.clock_s = state.now_s
     if group.n_waiting + group.n_decoding + group.n_partial > 0:
         requests, pieces, swap = world.requests, world.pieces, world.swap
-        held, cache = world.held, world.cache
-        status = begin(world.tables, requests, pieces, swap, group, world.queue, held, cache)
+        queue, held = world.queue, world.held
+        status = begin(world.tables, requests, pieces, swap, group, queue, held, cache)
         state.subject = i
     if status == BEGUN:
         group.is_due = False
@@ -112,7 +114,7 @@ def _begin(world: World, state: Record, group: Record, i: int) -> int:
 
 
 @inlined
-def _end_all(world: World, state: Record) -> bool:
+def _end_all(world: World, cache: CacheRecords | None, state: Record) -> bool:
     """End all flights and all calls outside any LLM that end by now.
 
     False where there is no room for what they leave.
@@ -143,7 +145,7 @@ def _end_all(world: World, state: Record) -> bool:
         if group.flight == NOTHING:
             continue
         _note_busy(world.busy, state, group, i, group.clock_s, group.clock_s + group.flight_s)
-        end(world.requests, world.pieces, group, world.queue, world.cache)
+        end(world.requests, world.pieces, group, world.queue, cache)
         _take_rows(world.log, state, group, i)
         _note_finished(world, state, group)
         if group.n_over > 0:
@@ -437,7 +439,7 @@ def begin_external(world: World, call: int) -> None:
 
 
 @compiled
-def settle(world: World) -> bool:
+def settle(world: World, cache: CacheRecords | None) -> bool:
     """Write down what all groups have computed by now; False where there is no room for it."""
     state = world.state[0]
     for i in range(len(world.groups)):
@@ -450,7 +452,7 @@ def settle(world: World) -> bool:
         ended = ended_by(table, group, state.now_s)
         if ended > 0:
             start_s = group.clock_s
-            split(table, world.requests, group, world.queue, world.cache, ended)
+            split(table, world.requests, group, world.queue, cache, ended)
             _note_busy(world.busy, state, group, i, start_s, group.clock_s)
             _take_rows(world.log, state, group, i)
             world.next_s[i] = next_event_s(group)

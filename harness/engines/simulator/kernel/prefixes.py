@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 
 from harness.costs.compiled import compiled
 from harness.engines.simulator.kernel.layout import Record, Records
-from harness.engines.state import CONTEXT
 
 NUMBER_BITS = 20
 """In a content, the owner is above so many bits of the number of the block."""
@@ -39,16 +38,16 @@ BLOCK = np.dtype(
 
 
 class CacheRecords(NamedTuple):
-    """The caches of all groups: nothing where no prefix is cached.
+    """The caches of all groups.
 
     Every group has its part of `blocks`, with a place more than it has blocks, and of `tables`: a
     row for each request that may run, of the full blocks that it holds. The last place of a row is
     the next row without a request. `contexts` says, by request, which contexts begin alike.
     """
 
-    blocks: Records = np.zeros(0, BLOCK)
-    tables: NDArray[np.int32] = np.zeros(0, np.int32)
-    contexts: Records = np.zeros(0, CONTEXT)
+    blocks: Records
+    tables: NDArray[np.int32]
+    contexts: Records
 
 
 @compiled

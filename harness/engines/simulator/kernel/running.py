@@ -194,10 +194,10 @@ def note_gaps(group: Record, iterations: int, duration_s: float) -> None:
 
 
 @compiled
-def drop(requests: Records, group: Record, cache: CacheRecords, request: int) -> None:
+def drop(requests: Records, group: Record, cache: CacheRecords | None, request: int) -> None:
     """Free the KV of a request that does not decode."""
     held = requests[request].kv
-    if group.caches:
+    if cache is not None:
         group.used_blocks -= prefixes.free(cache, group, request, held)
     else:
         group.used_blocks -= taken(requests, group, request, held)
@@ -218,7 +218,7 @@ def note_preempted(requests: Records, group: Record, request: int) -> None:
 
 @compiled
 def preempt_last(
-    requests: Records, pieces: Floats, group: Record, queue: Ints, cache: CacheRecords
+    requests: Records, pieces: Floats, group: Record, queue: Ints, cache: CacheRecords | None
 ) -> None:
     """Preempt the last holder in order: partly prefilled ones stand behind decoding ones."""
     move_keys(requests, pieces, group)
@@ -241,7 +241,7 @@ def preempt_last(
 
 @compiled
 def make_room_to_decode(
-    requests: Records, pieces: Floats, group: Record, queue: Ints, cache: CacheRecords
+    requests: Records, pieces: Floats, group: Record, queue: Ints, cache: CacheRecords | None
 ) -> None:
     """Preempt from behind until every remaining decode fits."""
     while growth(group) > group.capacity_blocks - group.used_blocks:
@@ -281,11 +281,11 @@ def note_due(requests: Records, pieces: Floats, group: Record) -> None:
 
 
 @compiled
-def finish_due(requests: Records, group: Record, cache: CacheRecords) -> None:
+def finish_due(requests: Records, group: Record, cache: CacheRecords | None) -> None:
     """Finish every decoding request whose last token has just been produced."""
     count = 0
     while group.n_heap > 0 and requests[group.heap[0]].ends <= group.steps:
-        request = group.moved[count] if group.caches else group.heap[0]
+        request = group.moved[count] if cache is not None else group.heap[0]
         count += 1
         leave(requests, group, request)
         drop(requests, group, cache, request)
@@ -303,7 +303,7 @@ def start(requests: Records, group: Record, request: int) -> None:
 
 
 @compiled
-def produce(requests: Records, group: Record, cache: CacheRecords, request: int) -> None:
+def produce(requests: Records, group: Record, cache: CacheRecords | None, request: int) -> None:
     """A request whose context is computed produces a token; it ends or goes on decoding."""
     if requests[request].generated == 0:
         requests[request].first_token_s = group.clock_s

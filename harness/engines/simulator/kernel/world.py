@@ -8,7 +8,6 @@ from numpy.typing import NDArray
 from harness.costs.iteration import TABLE
 from harness.engines.simulator.kernel.host_cache import HeldRecords
 from harness.engines.simulator.kernel.layout import GROUP, RUN, Records
-from harness.engines.simulator.kernel.prefixes import CacheRecords
 from harness.engines.state import LOG_COLUMNS, Floats, Ints, RequestArrays
 
 T = TypeVar("T", bound=np.generic)
@@ -45,7 +44,7 @@ class World(NamedTuple):
     `instance` is the run of a unit that each call is of, `left` the unanswered calls of each.
     `done`, `busy` and `log` (first column: the group) are what has happened and has not been taken,
     `outside` the requests that have come and are for others to dispatch. `held` is what is kept in
-    host memory, `cache` has the prefixes that are cached on GPUs.
+    host memory.
     """
 
     requests: Records
@@ -76,7 +75,6 @@ class World(NamedTuple):
     instance: Ints = NO_CALLS
     left: Ints = NO_CALLS
     held: HeldRecords = HeldRecords()
-    cache: CacheRecords = CacheRecords()
 
 
 def empty_world(requests: RequestArrays, services: int) -> World:
