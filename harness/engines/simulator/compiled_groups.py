@@ -453,7 +453,7 @@ class CompiledGroups:
         group, requests = self.world.groups[number], self.requests
         waiting = self._waiting(group)
         if everything and group["host_used_tokens"]:
-            requests.swap[waiting, HOST] = group["host_used_tokens"] = 0
+            requests.swap[waiting, HOST] = group["host_used_tokens"] = group["n_swapped"] = 0
         holds = requests.kv[waiting] > 0
         if group["is_shared"]:
             holds |= np.isin(waiting, self.begun_ids(number))

@@ -23,7 +23,6 @@ from harness.engines.simulator.timeline import Due
 from harness.engines.state import UNDISPATCHED, Ints
 from harness.interface.decisions import (
     ContinuousBatching,
-    Displaced,
     PriorityOrder,
     StaticBatching,
 )
@@ -62,7 +61,7 @@ class Orders:
         live.members.clear()
         live.inbox.clear()
         live.kv = self.factory.ledger(live.group)
-        if priority_order.displaces is Displaced.SWAP:
+        if priority_order.swaps:
             self.compiled.use_swap(state.swap_rows())
         self._open(live, priority_order)
         self._receive(live)
@@ -183,7 +182,7 @@ class Orders:
         rule = rule._replace(
             tells=rule.reserves and Overran in self.told.subscribes, keeps_gaps=True
         )
-        if order.displaces is not Displaced.SWAP:
+        if not order.swaps or rule.is_shared:
             return rule
         (service,) = live.kv.services.values()
         host, token_bytes = live.host, service.kv_bytes_per_token

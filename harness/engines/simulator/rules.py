@@ -74,13 +74,12 @@ def refuse_unfit(costs: CostModel, services: Collection[ServiceId], tensor_paral
 def is_compiled(order: PriorityOrder, *, caches: bool) -> bool:
     """Whether compiled code follows an order, in a group that `caches` prefixes or does not.
 
-    It swaps no holders that give way. Blocks are shared under continuous batching that displaces no
-    request and computes decodes beside prompts, or when there are no prompts.
+    Where it does, that needs continuous batching that displaces and swaps no request, and computes
+    prompts first.
     """
     rule = order.rule
     in_turn = isinstance(rule, ContinuousBatching) and rule.prompts_first
-    shares = in_turn and order.displaces is None
-    return order.gives_way is PreemptionMode.RECOMPUTE and (shares or not caches)
+    return not caches or (in_turn and order.displaces is None and not order.swaps)
 
 
 def order_rule(
@@ -97,15 +96,12 @@ def order_rule(
 
     Where every batch is of one service and one phase, KV is counted in bytes.
 
-    Raises ValueError for an order that gives way by swapping, for KV blocks that are too large, and
-    where costs are not known.
+    Raises ValueError for KV blocks that are too large, and where costs are not known.
     """
     kv, is_shared = group_kv(costs, services, tensor_parallel), has_phases(services, order)
     tokens, blocks = kv.block_tokens, costs.kv_blocks(min(services), tensor_parallel)
     if tokens > layout.MAX_BLOCK_TOKENS:
         raise ValueError(f"KV blocks of {tokens} tokens, at most {layout.MAX_BLOCK_TOKENS} can be")
-    if order.gives_way is PreemptionMode.SWAP:
-        raise ValueError("a priority order that gives way by swapping is stepped, not compiled")
     if isinstance(batching := order.rule, StaticBatching):
         batching = _first_iteration(batching, max_tokens)
     rule = continuous_rule(
@@ -119,7 +115,8 @@ def order_rule(
     if isinstance(order.rule, StaticBatching):
         until = layout.FIRST if order.rule.refills else layout.ALL
         return rule._replace(until=until, max_wait_s=order.rule.max_wait_s, decide_s=decide_s)
-    return rule._replace(reserves=order.reserve_tokens is not None)
+    swaps = order.gives_way is PreemptionMode.SWAP and order.displaces is None
+    return rule._replace(reserves=order.reserve_tokens is not None, swaps=swaps)
 
 
 def _first_iteration(rule: StaticBatching, max_tokens: int) -> ContinuousBatching:

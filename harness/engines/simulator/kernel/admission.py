@@ -16,9 +16,11 @@ from harness.engines.simulator.kernel.order import (
     pop_waiting,
     push_waiting,
     sort_unfinished,
+    take_waiting,
 )
 from harness.engines.simulator.kernel.prefixes import CacheRecords
-from harness.engines.state import HOST, SWAP_BYTES, SWAP_S, SWAPS, Floats, Ints
+from harness.engines.simulator.kernel.swapping import first_swapped, swap_in, swap_out
+from harness.engines.state import HOST, Floats, Ints
 
 
 @compiled
@@ -85,22 +87,56 @@ def _admit(
         prefixes.begin(cache, group, request, found // group.block_tokens)
         prefixes.hold(cache, group, request, found, found + tokens)
         requests[request].kv = found
+    group.used_blocks -= held
+    _begin(requests, group, request, found + tokens, tokens)
+
+
+@compiled
+def _begin(requests: Records, group: Record, request: int, held: int, tokens: int) -> None:
+    """A request that now holds KV begins or goes on, with so many tokens of that to compute."""
     running.start(requests, group, request)
-    group.used_blocks += running.taken(requests, group, request, found + tokens) - held
+    group.used_blocks += running.taken(requests, group, request, held)
     group.partial[group.n_partial] = request
     group.chunk[group.n_partial] = tokens
     group.n_partial += 1
 
 
 @compiled
+def _bring_back(requests: Records, swap: Floats, group: Record, queue: Ints, budget: int) -> None:
+    """Requests with KV in host memory come back in order; the budget may cut only the last."""
+    while (
+        group.n_swapped > 0
+        and budget > 0
+        and group.n_decoding + group.n_partial < group.max_requests
+    ):
+        at = first_swapped(requests, swap, group, queue)
+        request = queue[group.queue_at + at]
+        context = requests[request].prompt + requests[request].generated
+        free = group.capacity_blocks - group.used_blocks
+        if free - running.taken(requests, group, request, context) < group.watermark_blocks:
+            break
+        take_waiting(requests, group, queue, at)
+        swap_in(requests, swap, group, request)
+        tokens = min(running.missing(requests, request), budget)
+        _begin(requests, group, request, requests[request].kv + tokens, tokens)
+        budget -= tokens
+
+
+@compiled
 def choose_chunks(
-    requests: Records, pieces: Floats, group: Record, queue: Ints, cache: CacheRecords | None
+    requests: Records,
+    pieces: Floats,
+    swap: Floats,
+    group: Record,
+    queue: Ints,
+    cache: CacheRecords | None,
 ) -> None:
     """Decodes first, then requests in mid-prompt, preempting from behind, then newcomers.
 
-    In this order they take blocks, and so they find what those before them have just cached.
+    In this order they take blocks, and so they find what those before them have just cached. While
+    there are requests with KV in host memory, these come back and there are no newcomers.
     """
-    running.make_room_to_decode(requests, pieces, group, queue, cache)
+    running.make_room_to_decode(requests, pieces, swap, group, queue, cache)
     if cache is not None:
         prefixes.grow(cache, requests, group, 1)
         group.grown = 1
@@ -113,7 +149,7 @@ def choose_chunks(
         needed = running.taken(requests, group, request, held + tokens)
         needed -= running.taken(requests, group, request, held)
         if needed > group.capacity_blocks - group.used_blocks:
-            running.preempt_last(requests, pieces, group, queue, cache)
+            running.preempt_last(requests, pieces, swap, group, queue, cache)
             continue
         if cache is not None:
             prefixes.hold(cache, group, request, held, held + tokens)
@@ -122,7 +158,10 @@ def choose_chunks(
         budget -= tokens
         i += 1
     if not group.preempted:
-        _admit_chunked(requests, group, queue, cache, budget)
+        if group.n_swapped > 0:
+            _bring_back(requests, swap, group, queue, budget)
+        else:
+            _admit_chunked(requests, group, queue, cache, budget)
     group.used_blocks -= of_decodes
 
 
@@ -205,7 +244,7 @@ def _fill_slot(requests: Records, swap: Floats, group: Record, request: int) -> 
     context = requests[request].prompt + requests[request].generated
     if group.displaces == SWAP_OUT and swap[request, HOST] > 0:
         running.start(requests, group, request)
-        _swap_in(requests, swap, group, request)
+        swap_in(requests, swap, group, request)
     held = requests[request].kv
     if decodes(requests, group, request):
         held += group.steps - requests[request].joined
@@ -227,7 +266,7 @@ def _displace(requests: Records, swap: Floats, group: Record, queue: Ints, reque
         group.paused_blocks += running.held_blocks(requests, group, request)
     elif requests[request].kv > 0:
         if group.displaces == SWAP_OUT:
-            _swap_out(requests, swap, group, request)
+            swap_out(requests, swap, group, request)
         requests[request].kv = 0
         running.note_preempted(requests, group, request)
     push_waiting(requests, group, queue, request)
@@ -273,33 +312,3 @@ def fill_whole_prompts(requests: Records, group: Record) -> None:
         group.chunk[i] = context if fits else 0
         if fits:
             running.start(requests, group, request)
-
-
-@compiled
-def _swap_out(requests: Records, swap: Floats, group: Record, request: int) -> None:
-    """A request that is preempted has its KV kept in host memory, if there is room."""
-    held = requests[request].kv
-    if held <= group.host_tokens - group.host_used_tokens:
-        _copy(swap, group, request, held)
-        swap[request, HOST] = held
-        swap[request, SWAPS] += 1
-        group.host_used_tokens += held
-
-
-@compiled
-def _swap_in(requests: Records, swap: Floats, group: Record, request: int) -> None:
-    """A request's KV comes back from host memory."""
-    held = int(swap[request, HOST])
-    _copy(swap, group, request, held)
-    requests[request].kv = held
-    swap[request, HOST] = 0.0
-    group.host_used_tokens -= held
-
-
-@compiled
-def _copy(swap: Floats, group: Record, request: int, tokens: int) -> None:
-    """KV of so many tokens moves before the next iteration, or during it."""
-    seconds = tokens * group.swap_token_s
-    swap[request, SWAP_BYTES] += tokens * group.token_bytes
-    swap[request, SWAP_S] += seconds
-    group.swapping_s += seconds

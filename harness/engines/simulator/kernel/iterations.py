@@ -63,7 +63,7 @@ def begin(
         running.renew_reservations(requests, pieces, group, queue)
     if group.displaces:
         admission.take_slots(requests, pieces, swap, group, queue)
-    begins = _begin_prompts(table, requests, pieces, group, queue, held, cache)
+    begins = _begin_prompts(table, requests, pieces, swap, group, queue, held, cache)
     if not begins and group.n_decoding > 0:
         group.n_waited, begins = group.n_waiting, True
         _begin_decodes(table, requests, pieces, group, queue, cache)
@@ -80,17 +80,21 @@ def _begin_prompts(
     table: Record,
     requests: Records,
     pieces: Floats,
+    swap: Floats,
     group: Record,
     queue: Ints,
     held: HeldRecords,
     cache: CacheRecords | None,
 ) -> bool:
-    """Begin an iteration that computes prompts, or chunks beside decodes, if there are any."""
-    if group.chunked_prefill:
+    """Begin an iteration that computes prompts, or chunks beside decodes, if there are any.
+
+    What comes back from host memory is computed beside decodes.
+    """
+    if group.chunked_prefill or (group.swaps and group.n_swapped > 0):
         if group.displaces:
             admission.fill_chunks(requests, group)
         else:
-            admission.choose_chunks(requests, pieces, group, queue, cache)
+            admission.choose_chunks(requests, pieces, swap, group, queue, cache)
         if group.n_partial == 0:
             return False
         add_work(requests, group)
@@ -105,7 +109,7 @@ def _begin_prompts(
     add_work(requests, group)
     if group.work_requests + group.work_decodes == 0:
         if not group.displaces:
-            running.make_room_to_decode(requests, pieces, group, queue, cache)
+            running.make_room_to_decode(requests, pieces, swap, group, queue, cache)
         return False
     if len(held.cache) > 0:
         read_all(held, requests, group)

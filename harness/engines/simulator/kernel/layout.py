@@ -60,6 +60,7 @@ class Rule(NamedTuple):
     block_tokens: int
     log_columns: int
     displaces: int = 0
+    swaps: bool = False  # whether holders that give way are swapped out
     reserves: bool = False  # whether KV is set aside
     moves: int = 0
     asks: bool = False  # whether the last pieces of keys end
@@ -104,6 +105,7 @@ STATE = [
     ("covered", np.int64),  # decoding requests still within what is set aside for them
     ("paused_blocks", np.int64),  # of paused requests, or of all that a static batch has begun
     ("host_used_tokens", np.int64),
+    ("n_swapped", np.int64),  # waiting requests with KV in host memory
     # Where prefixes are cached: blocks without a content or a holder, and held by more than one
     # request, counted once for each further one; the next number for a content, the next row of the
     # tables; what the first waiting request finds that has no room, else -1; the decode steps of

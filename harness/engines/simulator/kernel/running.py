@@ -17,6 +17,7 @@ from harness.engines.simulator.kernel.order import (
     take_end,
 )
 from harness.engines.simulator.kernel.prefixes import CacheRecords
+from harness.engines.simulator.kernel.swapping import swap_out
 from harness.engines.state import END, Floats, Ints
 from harness.engines.token_gaps import add_gaps, add_run, note_tokens
 
@@ -218,7 +219,12 @@ def note_preempted(requests: Records, group: Record, request: int) -> None:
 
 @compiled
 def preempt_last(
-    requests: Records, pieces: Floats, group: Record, queue: Ints, cache: CacheRecords | None
+    requests: Records,
+    pieces: Floats,
+    swap: Floats,
+    group: Record,
+    queue: Ints,
+    cache: CacheRecords | None,
 ) -> None:
     """Preempt the last holder in order: partly prefilled ones stand behind decoding ones."""
     move_keys(requests, pieces, group)
@@ -234,6 +240,8 @@ def preempt_last(
             if other > key or (other == key and request > victim):
                 victim, key = request, other
         leave(requests, group, victim)
+    if group.swaps:
+        swap_out(requests, swap, group, victim)
     drop(requests, group, cache, victim)
     note_preempted(requests, group, victim)
     push_waiting(requests, group, queue, victim)
@@ -241,11 +249,16 @@ def preempt_last(
 
 @compiled
 def make_room_to_decode(
-    requests: Records, pieces: Floats, group: Record, queue: Ints, cache: CacheRecords | None
+    requests: Records,
+    pieces: Floats,
+    swap: Floats,
+    group: Record,
+    queue: Ints,
+    cache: CacheRecords | None,
 ) -> None:
     """Preempt from behind until every remaining decode fits."""
     while growth(group) > group.capacity_blocks - group.used_blocks:
-        preempt_last(requests, pieces, group, queue, cache)
+        preempt_last(requests, pieces, swap, group, queue, cache)
 
 
 @compiled
