@@ -1,29 +1,28 @@
 """The caches of prefixes of compiled groups: where each is in the arrays of a run, and empty."""
 
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from harness.engines.simulator.compiled_groups import CompiledGroups
-from harness.engines.simulator.kernel.prefixes import (
-    BLOCK,
-    NO_BLOCK,
-    NUMBER_BITS,
-    SIDE,
-    CacheRecords,
-)
+from harness.engines.simulator.kernel.prefixes import BLOCK, NUMBER_BITS, SIDE, CacheRecords
 
 
-@dataclass(frozen=True, slots=True)
-class _Part:
-    """A group's places in the arrays of blocks and of block tables, which it keeps for the next."""
+class _Sizes(NamedTuple):
+    """Places of a group: for blocks, and in block tables as many rows of so many blocks."""
+
+    buckets: int
+    rows: int
+    row_blocks: int
+
+
+class _Part(NamedTuple):
+    """Where a group's places begin in the arrays; the next group of its number has them, too."""
 
     first_block: int
-    buckets: int
     first_row: int
-    row_blocks: int
-    rows: int
+    sizes: _Sizes
 
 
 @dataclass(slots=True)
@@ -53,44 +52,41 @@ class PrefixCaches:
 
         ValueError where its contexts would have more blocks than can be told apart.
         """
-        group = self.compiled.world.groups[number]
-        blocks = self.longest_tokens // int(group["block_tokens"])
-        if blocks >> NUMBER_BITS:
+        group, part = self.compiled.world.groups[number], self._parts.get(number)
+        sizes = self._sizes(group)
+        if part is None or part.sizes != sizes:
+            part = self._add(number, sizes)
+        else:
+            places = slice(part.first_block, part.first_block + sizes.buckets)
+            self._records.blocks[places] = np.zeros(1, BLOCK)
+        group["first_block"], group["first_row"] = part.first_block, part.first_row
+        group["buckets"], group["row_blocks"] = sizes.buckets, sizes.row_blocks
+        group["blank_blocks"] = group["capacity_blocks"]
+        ring = self._records.blocks[part.first_block]
+        ring["older"] = ring["newer"] = part.first_block
+
+    def _sizes(self, group: Any) -> _Sizes:
+        row_blocks = self.longest_tokens // int(group["block_tokens"])
+        if row_blocks >> NUMBER_BITS:
             raise ValueError(
-                f"contexts of {blocks} KV blocks, less than {1 << NUMBER_BITS} can be cached"
+                f"contexts of {row_blocks} KV blocks, less than {1 << NUMBER_BITS} can be cached"
             )
-        needed = _Part(
-            first_block=len(self._records.blocks),
-            buckets=-(-(int(group["capacity_blocks"]) + 1) // SIDE) * SIDE,
-            first_row=len(self._records.tables),
-            row_blocks=blocks + 1,
-            rows=int(group["max_requests"]),
-        )
-        part = self._parts.get(number, needed)
-        if replace(needed, first_block=part.first_block, first_row=part.first_row) != part:
-            part = needed
-        if part is needed:
-            self._add(number, part)
-        self._empty(group, part)
+        # The ring takes a place.
+        places = int(group["capacity_blocks"]) + 1
+        return _Sizes(-(-places // SIDE) * SIDE, int(group["max_requests"]), row_blocks)
 
-    def _add(self, number: int, part: _Part) -> None:
-        """The arrays are longer by a part."""
-        self._parts[number] = part
+    def _add(self, number: int, sizes: _Sizes) -> _Part:
+        """The arrays are longer by the places of a group."""
         cache = self._records
-        blocks = np.zeros(part.first_block + part.buckets, BLOCK)
-        tables = np.zeros(part.first_row + part.rows * part.row_blocks, np.int32)
-        blocks[: part.first_block], tables[: part.first_row] = cache.blocks, cache.tables
+        part = _Part(len(cache.blocks), len(cache.tables), sizes)
+        blocks = np.zeros(part.first_block + sizes.buckets, BLOCK)
+        blocks[: part.first_block] = cache.blocks
+        tables = np.zeros(part.first_row + sizes.rows * sizes.row_blocks, np.int32)
+        # Only the rows that requests have had: the others take no memory.
+        for other, its in self._parts.items():
+            rows = int(self.compiled.world.groups[other]["n_rows_had"])
+            had = slice(its.first_row, its.first_row + rows * its.sizes.row_blocks)
+            tables[had] = cache.tables[had]
+        self._parts[number] = part
         self.compiled.cache = cache._replace(blocks=blocks, tables=tables)
-
-    def _empty(self, group: Any, part: _Part) -> None:
-        """Blocks without contents, in order, and rows without requests, in order."""
-        cache, capacity = self._records, int(group["capacity_blocks"])
-        for name in ("first_block", "buckets", "first_row", "row_blocks"):
-            group[name] = getattr(part, name)
-        first = part.first_block
-        blocks = cache.blocks[first : first + part.buckets]
-        blocks["first"], blocks["newer"] = NO_BLOCK, first + 1 + np.arange(part.buckets)
-        blocks["older"][capacity] = blocks["newer"][capacity] = first + capacity
-        group["blank_blocks"], group["unnamed"] = capacity, first
-        last = np.arange(1, part.rows + 1)
-        cache.tables[part.first_row + last * part.row_blocks - 1] = last
+        return part

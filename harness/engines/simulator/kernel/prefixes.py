@@ -3,7 +3,8 @@
 What `interface.prefix_ledger.PrefixLedger` does, in compiled code. A content is a number: the
 request that owns the last token of a block, and which block of its context it is. Contexts that
 begin alike have the same contents, so nothing is hashed but that number. Blocks without a holder
-are a ring, least recently used first, which begins and ends at the place behind the last block.
+are a ring, least recently used first, which begins and ends at the first place of a group's part of
+the blocks; that of the first group is place 0, so 0 is no block.
 """
 
 from typing import NamedTuple
@@ -20,7 +21,7 @@ NUMBER_BITS = 20
 SIDE = 8
 """Blocks in a row of one context, which lie in neighbouring buckets."""
 
-NO_BLOCK = -1
+_NONE = 0
 _SPREAD, _HALF = np.uint64(11400714819323198485), np.uint64(32)
 _ALL_TOKENS = 1 << 62
 
@@ -40,9 +41,9 @@ BLOCK = np.dtype(
 class CacheRecords(NamedTuple):
     """The caches of all groups.
 
-    Every group has its part of `blocks`, with a place more than it has blocks, and of `tables`: a
-    row for each request that may run, of the full blocks that it holds. The last place of a row is
-    the next row without a request. `contexts` says, by request, which contexts begin alike.
+    Every group has its part of `blocks`, of more places than it has blocks, and of `tables`: a row
+    for each request that may run, of the full blocks that it holds. `contexts` says, by request,
+    which contexts begin alike.
     """
 
     blocks: Records
@@ -54,6 +55,14 @@ class CacheRecords(NamedTuple):
 def _row_at(group: Record, row: int) -> int:
     """Where a row of the tables begins."""
     return int(group.first_row + row * group.row_blocks)
+
+
+@compiled
+def _next_row(group: Record) -> int:
+    """The row of the next request: one that was left, or the first that no request has had."""
+    if group.n_rows_left > 0:
+        return int(group.rows_left[group.n_rows_left - 1])
+    return int(group.n_rows_had)
 
 
 @compiled
@@ -78,14 +87,18 @@ def _bucket(group: Record, content: int) -> int:
 def _put(cache: CacheRecords, group: Record, content: int) -> int:
     """A block has become full: it has this content, behind equal ones, and one holder."""
     blocks, block = cache.blocks, int(group.unnamed)
-    group.unnamed = blocks[block].newer
-    blocks[block].content, blocks[block].users, blocks[block].next = content, 1, NO_BLOCK
+    if block == _NONE:
+        group.n_named += 1
+        block = int(group.first_block + group.n_named)
+    else:
+        group.unnamed = blocks[block].newer
+    blocks[block].content, blocks[block].users, blocks[block].next = content, 1, _NONE
     bucket = _bucket(group, content)
     last = blocks[bucket].first
-    if last < 0:
+    if last == _NONE:
         blocks[bucket].first = block
         return block
-    while blocks[last].next >= 0:
+    while blocks[last].next != _NONE:
         last = blocks[last].next
     blocks[last].next = block
     return block
@@ -95,13 +108,13 @@ def _put(cache: CacheRecords, group: Record, content: int) -> int:
 def _evict(cache: CacheRecords, group: Record) -> None:
     """Empty the block that has been without a holder for longest."""
     blocks = cache.blocks
-    block = blocks[group.first_block + group.capacity_blocks].newer
+    block = blocks[group.first_block].newer
     _leave_ring(blocks, block)
-    bucket, before = _bucket(group, blocks[block].content), NO_BLOCK
+    bucket, before = _bucket(group, blocks[block].content), _NONE
     at = blocks[bucket].first
     while at != block:
         before, at = at, blocks[at].next
-    if before < 0:
+    if before == _NONE:
         blocks[bucket].first = blocks[block].next
     else:
         blocks[before].next = blocks[block].next
@@ -131,7 +144,7 @@ def find(cache: CacheRecords, group: Record, request: int, context: int) -> tupl
 
     Returns how many blocks, which the row has that is next, and how many of them have holders.
     """
-    row, of_block = _row_at(group, group.free_row), group.block_tokens
+    row, of_block = _row_at(group, _next_row(group)), group.block_tokens
     found = held = until = 0
     owner = request
     for number in range((context - 1) // of_block):
@@ -139,9 +152,9 @@ def find(cache: CacheRecords, group: Record, request: int, context: int) -> tupl
             owner, until = _owner(cache, request, (number + 1) * of_block)
         content = (owner << NUMBER_BITS) + number
         block = cache.blocks[_bucket(group, content)].first
-        while block >= 0 and cache.blocks[block].content != content:
+        while block != _NONE and cache.blocks[block].content != content:
             block = cache.blocks[block].next
-        if block < 0:
+        if block == _NONE:
             break
         cache.tables[row + number] = block
         held += cache.blocks[block].users > 0
@@ -152,9 +165,12 @@ def find(cache: CacheRecords, group: Record, request: int, context: int) -> tupl
 @compiled
 def begin(cache: CacheRecords, group: Record, request: int, found: int) -> None:
     """A request without KV holds the blocks that were just found."""
-    blocks, row = cache.blocks, _row_at(group, group.free_row)
-    cache.contexts[request].row = group.free_row
-    group.free_row = cache.tables[row + group.row_blocks - 1]
+    blocks, row = cache.blocks, _row_at(group, _next_row(group))
+    cache.contexts[request].row = _next_row(group)
+    if group.n_rows_left > 0:
+        group.n_rows_left -= 1
+    else:
+        group.n_rows_had += 1
     for number in range(found):
         block = cache.tables[row + number]
         if blocks[block].users == 0:
@@ -201,7 +217,7 @@ def free(cache: CacheRecords, group: Record, request: int, held: int) -> int:
 
     Returns how many blocks have no holder any more.
     """
-    blocks, end = cache.blocks, group.first_block + group.capacity_blocks
+    blocks, end = cache.blocks, int(group.first_block)
     row = _row_at(group, cache.contexts[request].row)
     freed = int(held % group.block_tokens > 0)
     group.blank_blocks += freed
@@ -213,8 +229,8 @@ def free(cache: CacheRecords, group: Record, request: int, held: int) -> int:
             freed += 1
         else:
             group.shared_blocks -= 1
-    cache.tables[row + group.row_blocks - 1] = group.free_row
-    group.free_row = cache.contexts[request].row
+    group.rows_left[group.n_rows_left] = cache.contexts[request].row
+    group.n_rows_left += 1
     return freed
 
 
