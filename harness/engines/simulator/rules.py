@@ -74,12 +74,13 @@ def refuse_unfit(costs: CostModel, services: Collection[ServiceId], tensor_paral
 def is_compiled(order: PriorityOrder, *, caches: bool) -> bool:
     """Whether compiled code follows an order, in a group that `caches` prefixes or does not.
 
-    Where it does, that needs continuous batching that displaces and swaps no request, and computes
+    Where it does, that needs continuous batching that pauses and swaps no request, and computes
     prompts first.
     """
     rule = order.rule
     in_turn = isinstance(rule, ContinuousBatching) and rule.prompts_first
-    return not caches or (in_turn and order.displaces is None and not order.swaps)
+    pauses = order.displaces is Displaced.PAUSE
+    return not caches or (in_turn and not pauses and not order.swaps)
 
 
 def order_rule(

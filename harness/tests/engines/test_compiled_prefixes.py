@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from harness.engines.recorder import Recorder
 from harness.engines.state import LOG_COLUMNS
-from harness.interface.decisions import ContinuousBatching, PriorityOrder
+from harness.interface.decisions import ContinuousBatching, Displaced, PriorityOrder
 from harness.interface.moving import MovingKey
 from harness.interface.tables import Floats, RequestTable
 from harness.tests.support.dispatches import LOAD_ORDERS, ByLoad, assert_same_groups
@@ -23,6 +23,7 @@ from harness.tools.benchmarks.moving_policies import (
     attained_seconds,
     attained_tokens,
     predicted_tokens,
+    remaining_tokens,
 )
 from harness.workloads.workload import Workload
 
@@ -48,6 +49,7 @@ KEYS = {
     "longest prompt": _longest_prompt,
     "predicted": predicted_tokens,
     "attained": attained_tokens,
+    "remaining": remaining_tokens,
     "attained seconds": attained_seconds,
     "short pieces": _short_pieces,
 }
@@ -65,8 +67,10 @@ def kv(draw: st.DrawFn) -> dict[str, int]:
     return {"block": block, "blocks": int(-(-LONGEST_TOKENS // block) * contexts)}
 
 
-def _policy(key: str, batch_rule: ContinuousBatching) -> OrderedByPrediction:
-    return OrderedByPrediction(PriorityOrder(KEYS[key], batch_rule))
+def _policy(
+    key: str, batch_rule: ContinuousBatching, displaces: Displaced | None = None
+) -> OrderedByPrediction:
+    return OrderedByPrediction(PriorityOrder(KEYS[key], batch_rule, displaces))
 
 
 @pytest.mark.parametrize("key", KEYS)
@@ -74,6 +78,7 @@ def _policy(key: str, batch_rule: ContinuousBatching) -> OrderedByPrediction:
     seed=seeds,
     gap_s=gaps_s,
     batch_rule=st.sampled_from(RULES),
+    displaces=st.sampled_from([None, None, Displaced.RECOMPUTE, Displaced.PAUSE]),
     room=kv(),
     late_s=st.sampled_from([0.0, 0.0131]),
     received_s=st.sampled_from([0.0, 0.0037]),
@@ -84,6 +89,7 @@ def test_same_times_with_and_without_fast_forward(
     seed: int,
     gap_s: float,
     batch_rule: ContinuousBatching,
+    displaces: Displaced | None,
     room: dict[str, int],
     late_s: float,
     received_s: float,
@@ -92,7 +98,7 @@ def test_same_times_with_and_without_fast_forward(
     assert_same_times(
         lambda fast: serve(
             load,
-            _policy(key, batch_rule),
+            _policy(key, batch_rule, displaces),
             costs=LinearCosts(**room, load=0.0, received_s_per_request=received_s),
             fast_forward=fast,
             predictor=Guess(late_s),
@@ -143,15 +149,17 @@ def test_a_group_that_comes_has_cached_nothing(
     )
 
 
+@pytest.mark.parametrize("displaces", [None, Displaced.RECOMPUTE])
 @given(seed=seeds, batch_rule=st.sampled_from(RULES), room=kv())
 @settings(max_examples=8, deadline=None)
 def test_the_log_says_the_same_of_every_run_of_iterations(
-    seed: int, batch_rule: ContinuousBatching, room: dict[str, int]
+    displaces: Displaced | None, seed: int, batch_rule: ContinuousBatching, room: dict[str, int]
 ) -> None:
     """Blocks that requests share are held once, and those that none holds are free."""
     load, logs = alike(seed, 30, gap_s=0.02), []
     for fast in (True, False):
-        recorder = _logged(load, batch_rule, room, fast=fast)
+        policy = _policy("predicted", batch_rule, displaces)
+        recorder = _logged(load, policy, room, fast=fast)
         frame = recorder.iteration_frame()
         assert frame is not None
         logs.append(frame[list(LOG_COLUMNS)])
@@ -163,14 +171,14 @@ def test_the_log_says_the_same_of_every_run_of_iterations(
 
 
 def _logged(
-    load: Workload, batch_rule: ContinuousBatching, room: dict[str, int], *, fast: bool
+    load: Workload, policy: OrderedByPrediction, room: dict[str, int], *, fast: bool
 ) -> Recorder:
     return serve(
         load,
-        _policy("arrival", batch_rule),
+        policy,
         costs=LinearCosts(**room, load=0.0),
         fast_forward=fast,
         recorder=Recorder(keep_iterations=True),
-        predictor=Guess(),
+        predictor=Guess(late_s=0.0),
         prefix_caching=True,
     )

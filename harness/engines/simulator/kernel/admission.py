@@ -82,13 +82,21 @@ def _admit(
     """
     request = pop_waiting(requests, group, queue)
     if cache is not None:
-        if np.isnan(requests[request].started_s):
-            cache.contexts[request].cached = found
-        prefixes.begin(cache, group, request, found // group.block_tokens)
+        _hold_found(requests, group, cache, request, found)
         prefixes.hold(cache, group, request, found, found + tokens)
-        requests[request].kv = found
     group.used_blocks -= held
     _begin(requests, group, request, found + tokens, tokens)
+
+
+@compiled
+def _hold_found(
+    requests: Records, group: Record, cache: CacheRecords, request: int, found: int
+) -> None:
+    """A request without KV holds the tokens that it has just found cached."""
+    if np.isnan(requests[request].started_s):
+        cache.contexts[request].cached = found
+    prefixes.begin(cache, group, request, found // group.block_tokens)
+    requests[request].kv = found
 
 
 @compiled
@@ -187,7 +195,14 @@ def _admit_chunked(
 
 
 @compiled
-def take_slots(requests: Records, pieces: Floats, swap: Floats, group: Record, queue: Ints) -> None:
+def take_slots(
+    requests: Records,
+    pieces: Floats,
+    swap: Floats,
+    group: Record,
+    queue: Ints,
+    cache: CacheRecords | None,
+) -> None:
     """Give the slots to the requests that come first and fit, and take them from the others.
 
     Afterwards `partial` has the requests in slots that do not decode, in order.
@@ -197,7 +212,7 @@ def take_slots(requests: Records, pieces: Floats, swap: Floats, group: Record, q
     group.n_in_slots = sort_unfinished(requests, slots, 0, group.n_in_slots, 0)
     in_slots, kept, used = _choose(requests, group, queue)
     for i in range(kept, group.n_in_slots):
-        _displace(requests, swap, group, queue, slots[i])
+        _displace(requests, swap, group, queue, cache, slots[i])
     group.n_in_slots = in_slots
     group.n_partial = group.used_blocks = 0
     for i in range(in_slots):
@@ -258,7 +273,14 @@ def _fill_slot(requests: Records, swap: Floats, group: Record, request: int) -> 
 
 
 @compiled
-def _displace(requests: Records, swap: Floats, group: Record, queue: Ints, request: int) -> None:
+def _displace(
+    requests: Records,
+    swap: Floats,
+    group: Record,
+    queue: Ints,
+    cache: CacheRecords | None,
+    request: int,
+) -> None:
     """A request loses its slot: it pauses, or is preempted, perhaps by swap, if it has begun."""
     if decodes(requests, group, request):
         running.leave(requests, group, request)
@@ -267,7 +289,7 @@ def _displace(requests: Records, swap: Floats, group: Record, queue: Ints, reque
     elif requests[request].kv > 0:
         if group.displaces == SWAP_OUT:
             swap_out(requests, swap, group, request)
-        requests[request].kv = 0
+        running.drop(requests, group, cache, request)
         running.note_preempted(requests, group, request)
     push_waiting(requests, group, queue, request)
 
@@ -287,11 +309,20 @@ def _drop_paused(requests: Records, group: Record, queue: Ints, used: int) -> No
 
 
 @compiled
-def fill_chunks(requests: Records, group: Record) -> None:
-    """Share out what decodes leave of the budget among requests in slots that do not decode."""
+def fill_chunks(requests: Records, group: Record, cache: CacheRecords | None) -> None:
+    """Share out what decodes leave of the budget among requests in slots that do not decode.
+
+    Where prefixes are cached those that hold KV come first, as they do when they take blocks.
+    """
     budget = group.max_tokens - group.n_decoding
+    if cache is not None:
+        prefixes.grow(cache, requests, group, 1)
+        group.grown = 1
+        _put_holders_first(requests, group)
     for i in range(group.n_partial):
         request = group.partial[i]
+        if cache is not None and budget > 0:
+            _take_cached(requests, group, cache, request, budget)
         tokens = min(running.missing(requests, request), budget)
         group.chunk[i] = tokens
         budget -= tokens
@@ -300,7 +331,37 @@ def fill_chunks(requests: Records, group: Record) -> None:
 
 
 @compiled
-def fill_whole_prompts(requests: Records, group: Record) -> None:
+def _put_holders_first(requests: Records, group: Record) -> None:
+    """Those in `partial` that hold KV come before the others, each in order."""
+    kept = count = 0
+    for i in range(group.n_partial):
+        request = group.partial[i]
+        if requests[request].kv > 0:
+            group.partial[kept] = request
+            kept += 1
+        else:
+            group.moved[count] = request
+            count += 1
+    for i in range(count):
+        group.partial[kept + i] = group.moved[i]
+
+
+@compiled
+def _take_cached(
+    requests: Records, group: Record, cache: CacheRecords, request: int, budget: int
+) -> None:
+    """A request with a slot holds what it finds, if it is new, and the tokens that it computes."""
+    if requests[request].kv == 0:
+        context = running.missing(requests, request)
+        found, _ = prefixes.find(cache, group, request, context)
+        _hold_found(requests, group, cache, request, found * group.block_tokens)
+    held = requests[request].kv
+    tokens = min(running.missing(requests, request), budget)
+    prefixes.hold(cache, group, request, held, held + tokens)
+
+
+@compiled
+def fill_whole_prompts(requests: Records, group: Record, cache: CacheRecords | None) -> None:
     """Begin whole prompts of requests in slots while the rule allows."""
     total = longest = 0
     fits = True
@@ -309,6 +370,8 @@ def fill_whole_prompts(requests: Records, group: Record) -> None:
         context = requests[request].prompt + requests[request].generated
         total, longest = total + context, max(longest, context)
         fits = fits and _fits_batch(group, i + 1, total, longest)
-        group.chunk[i] = context if fits else 0
+        if cache is not None and fits:
+            _take_cached(requests, group, cache, request, context)
+        group.chunk[i] = running.missing(requests, request) if fits else 0
         if fits:
             running.start(requests, group, request)

@@ -62,7 +62,7 @@ def begin(
     if group.renews:
         running.renew_reservations(requests, pieces, group, queue)
     if group.displaces:
-        admission.take_slots(requests, pieces, swap, group, queue)
+        admission.take_slots(requests, pieces, swap, group, queue, cache)
     begins = _begin_prompts(table, requests, pieces, swap, group, queue, held, cache)
     if not begins and group.n_decoding > 0:
         group.n_waited, begins = group.n_waiting, True
@@ -92,7 +92,7 @@ def _begin_prompts(
     """
     if group.chunked_prefill or (group.swaps and group.n_swapped > 0):
         if group.displaces:
-            admission.fill_chunks(requests, group)
+            admission.fill_chunks(requests, group, cache)
         else:
             admission.choose_chunks(requests, pieces, swap, group, queue, cache)
         if group.n_partial == 0:
@@ -103,7 +103,7 @@ def _begin_prompts(
         _launch(group, CHUNKS, seconds)
         return True
     if group.displaces:
-        admission.fill_whole_prompts(requests, group)
+        admission.fill_whole_prompts(requests, group, cache)
     else:
         admission.admit_whole(requests, group, queue, cache)
     add_work(requests, group)
