@@ -12,6 +12,7 @@ from harness.engines.state import LOG_COLUMNS
 from harness.interface.decisions import ContinuousBatching, Displaced, PriorityOrder
 from harness.interface.moving import MovingKey
 from harness.interface.tables import Floats, RequestTable
+from harness.tests.support.applications import linked
 from harness.tests.support.dispatches import LOAD_ORDERS, ByLoad, assert_same_groups
 from harness.tests.support.loads import assert_same_times, waits_s
 from harness.tests.support.policies import RULES, Restless
@@ -19,6 +20,7 @@ from harness.tests.support.predictors import Guess
 from harness.tests.support.prefixes import alike
 from harness.tests.support.serving import Everywhere, LinearCosts, UnevenCosts, serve
 from harness.tools.benchmarks.moving_policies import (
+    Ordered,
     OrderedByPrediction,
     attained_seconds,
     attained_tokens,
@@ -144,6 +146,35 @@ def test_a_group_that_comes_has_cached_nothing(
             fast_forward=fast,
             gpus=3,
             predictor=Guess(),
+            prefix_caching=True,
+        )
+    )
+
+
+@given(
+    seed=seeds,
+    batch_rule=st.sampled_from(RULES),
+    room=kv(),
+    hand_over_s=st.sampled_from([0.0, 0.0137]),
+)
+@settings(max_examples=8, deadline=None)
+def test_calls_that_wait_for_answers_find_what_is_cached_then(
+    seed: int, batch_rule: ContinuousBatching, room: dict[str, int], hand_over_s: float
+) -> None:
+    """Two groups; of most calls another one, up to six before them, is answered first."""
+    rng, count = np.random.default_rng(seed), 30
+    waits = [(int(rng.integers(max(0, call - 6), call)), call) for call in range(1, count)]
+    load = linked(
+        alike(seed, count, longest=60, gap_s=0.0), [it for it in waits if rng.random() < 0.7]
+    )
+    assert_same_times(
+        lambda fast: serve(
+            load,
+            Ordered(PriorityOrder(_longest_prompt, batch_rule)),
+            Everywhere(("m", (0,)), ("m", (1,))),
+            costs=LinearCosts(**room, load=0.0),
+            fast_forward=fast,
+            hand_over_s=hand_over_s,
             prefix_caching=True,
         )
     )

@@ -68,6 +68,7 @@ KEYS = {
     "doubling budget": doubling_budget_s,
     "queues": queue_of_five,
     "short pieces": short_pieces,
+    "predicted": predicted_tokens,
 }
 LATENCIES_S = (0.0, 0.0131, 0.1317)
 RECEIVED_S = st.sampled_from([0.0, 0.0, 0.0037])
@@ -88,7 +89,11 @@ WAYS = (None, *Displaced, PreemptionMode.SWAP)
 
 
 @pytest.mark.parametrize(
-    ("key", "displaces"), [(key, WAYS[at % len(WAYS)]) for at, key in enumerate(KEYS)]
+    ("key", "displaces"),
+    [
+        *((key, WAYS[at % len(WAYS)]) for at, key in enumerate(KEYS)),
+        *(("predicted", how) for how in Displaced),
+    ],
 )
 @given(
     load=loads(most=20),

@@ -332,6 +332,9 @@ def _turn(world: World, request: int, key: float) -> None:
         take_waiting(requests, group, world.queue, place)
         push_waiting(requests, group, world.queue, request)
         _interrupt(world, group, requests[request].group)
+    elif group.displaces or group.buckets > 0:
+        # It may lose its slot, or free its blocks before a request that ends with it.
+        interrupt(world, requests[request].group)
 
 
 @inlined
