@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.engines.backends import Backends
-from harness.engines.state import SWAP, Floats, Ints, RequestArrays, request_table
+from harness.engines.state import CONTEXT, SWAP, Floats, Ints, RequestArrays, request_table
 from harness.interface.apps import OUTSIDE
 from harness.interface.decisions import Deployment
 from harness.interface.entities import (
@@ -82,7 +82,11 @@ class LiveState:
 
     def keep_cached(self) -> None:
         """Keep from now on what requests find cached."""
-        self.arrays = self.arrays._replace(cached=np.zeros(len(self.arrays.prompt), np.int64))
+        contexts = np.zeros(len(self.arrays.prompt), CONTEXT)
+        if len(self.workload.prefix):
+            contexts["prefix"] = self.workload.prefix
+            contexts["prefix_tokens"] = self.workload.prefix_tokens
+        self.arrays = self.arrays._replace(contexts=contexts, cached=contexts["cached"])
 
     def facts(self, request: int) -> Request:
         """What is known of a request that has arrived."""

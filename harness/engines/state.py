@@ -76,6 +76,16 @@ REQUEST = np.dtype(
 )
 """One request of a run. What a field means says `RequestArrays`."""
 
+CONTEXT = np.dtype(
+    [
+        ("prefix", np.int64),
+        ("prefix_tokens", np.int64),
+        ("cached", np.int64),
+        ("row", np.int64),
+    ],
+    align=True,
+)
+"""What a context begins with, where prefixes are cached; see `RequestArrays`."""
 # Values of `stage` in `RequestArrays.idle`: the request is in no group that promotes or has just
 # run, does not run and is in the chain of those that do not, runs, or has been promoted since
 ELSEWHERE, IN_CHAIN, RUNS, PROMOTED_NOW = range(4)
@@ -124,8 +134,10 @@ class RequestArrays(NamedTuple):
     tokens; a decoding request of a compiled group has both there. `gaps` counts the gaps of all
     requests by length (`token_gaps`).
     `swap` has the tokens with KV in host memory (HOST), how often it was sent there (SWAPS), and
-    bytes and seconds copied there and back (SWAP_BYTES, SWAP_S); no rows where nothing is. `cached`
-    are the tokens of a prompt found cached when its request first began; empty where none are kept.
+    bytes and seconds copied there and back (SWAP_BYTES, SWAP_S); no rows where nothing is.
+    `contexts` are records of CONTEXT: the request that a context begins like, for so many tokens,
+    the tokens of a prompt found cached when its request first began (`cached`), and the row of
+    block tables that it has or had in a compiled group; empty where no prefix is cached.
     """
 
     rows: NDArray[np.void]
@@ -154,6 +166,7 @@ class RequestArrays(NamedTuple):
     promoted: Floats
     idle: NDArray[np.void]
     swap: Floats
+    contexts: NDArray[np.void]
     cached: Ints
     gaps: Ints
 
@@ -172,6 +185,7 @@ def new_arrays(
     places = {"service": service, "group": UNDISPATCHED, "weight": UNWEIGHED}
     for name, values in {**given, **unknown, **places}.items():
         rows[name] = values
+    contexts = np.zeros(0, CONTEXT)
     fields = {name: rows[name] for name in RequestArrays._fields if name in (REQUEST.names or ())}
     return RequestArrays(
         rows=rows,
@@ -180,7 +194,8 @@ def new_arrays(
         promoted=np.zeros((0, 1, PIECE)),
         idle=np.zeros(0, IDLE),
         swap=np.zeros((0, SWAP)),
-        cached=np.zeros(0, np.int64),
+        contexts=contexts,
+        cached=contexts["cached"],
         gaps=np.zeros(BINS, np.int64),
     )
 

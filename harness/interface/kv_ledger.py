@@ -230,10 +230,6 @@ class KvLedger:
         """Tokens of its context whose KV a request that holds none finds here when it begins."""
         return 0
 
-    def awaits(self, request: RequestId) -> int:
-        """The request that owns the first block that a request without KV does not find cached."""
-        return request
-
     def newcomer_blocks(self, request: RequestId, tokens: int) -> int:
         """Free blocks that a request which holds none takes for so much of its context."""
         return self.blocks(tokens, self._services[request])

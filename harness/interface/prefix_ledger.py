@@ -79,10 +79,6 @@ class PrefixLedger(KvLedger):
         """Tokens of its context whose KV a request that holds none finds here when it begins."""
         return 0 if self.holding(request) else len(self._hits(request)) * self.block_tokens
 
-    def awaits(self, request: RequestId) -> int:
-        """The request that owns the first block that a request without KV does not find cached."""
-        return self._contents(request, len(self._hits(request)))[0]
-
     def newcomer_blocks(self, request: RequestId, tokens: int) -> int:
         """Free blocks that a request which holds none takes: what others hold is there already."""
         held = sum(block in self._users for block in self._hits(request))

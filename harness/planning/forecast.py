@@ -23,7 +23,7 @@ from harness.engines.simulator.rules import (
     tell_keys,
 )
 from harness.engines.state import RequestArrays, new_arrays, request_table
-from harness.interface.decisions import Displaced, PriorityOrder
+from harness.interface.decisions import PriorityOrder
 from harness.interface.entities import ServiceId
 from harness.interface.load_order import LoadOrder, TurnOrder
 from harness.interface.shared_filling import wrong_by_phase
@@ -183,8 +183,9 @@ class GroupForecaster:
         refuse_unfit(self.costs, services, tensor_parallel)
         for sentence in wrong_by_phase(self.order, services, group):
             raise ValueError(sentence)
-        if self.order.displaces is Displaced.SWAP:
-            raise ValueError(f"displaces=swap in {group}: a forecast has no host memory")
+        if self.order.swaps:
+            field = "gives_way" if self.order.displaces is None else "displaces"
+            raise ValueError(f"{field}=swap in {group}: a forecast has no host memory")
         rule = order_rule(
             self.order,
             self.costs,

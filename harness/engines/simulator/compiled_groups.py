@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from harness.costs.iteration import MAX_REQUESTS, TABLE, IterationTable, table_record
 from harness.engines.simulator.kernel import loop, promotion
 from harness.engines.simulator.kernel.layout import BY_GPU_S, GROUP, NOTHING, RUN, Rule
+from harness.engines.simulator.kernel.prefixes import CacheRecords
 from harness.engines.simulator.kernel.world import (
     NO_SECONDS,
     TURN_OF_KEY,
@@ -39,13 +40,14 @@ class CompiledGroups:
     """Groups by number, and what has happened in them.
 
     `tell_keys` tells the keys of running requests of a group again; `record` takes the stretches
-    (start, end) in which a group has computed, and its rows of the log.
+    (start, end) in which a group has computed, and its rows of the log. Prefixes are in `cache`.
     """
 
     requests: RequestArrays
     services: int
     tell_keys: Callable[[int, Ints], None] = lambda number, ids: None
     record: Callable[[int, Floats, Floats], None] = lambda number, busy_s, rows: None
+    cache: CacheRecords | None = None
     world: World = field(init=False)
     _tables: list[IterationTable] = field(default_factory=list)
     _free: list[int] = field(default_factory=list)
@@ -230,8 +232,7 @@ class CompiledGroups:
 
     def drop_turns(self, requests: Ints) -> None:
         """Predictions of these requests are told by others."""
-        turns = self._turns
-        self._set_turns(turns[~np.isin(turns["request"], requests)])
+        self._set_turns(self._turns[~np.isin(self._turns["request"], requests)])
 
     @property
     def _turns(self) -> NDArray[np.void]:
@@ -284,7 +285,7 @@ class CompiledGroups:
         """
         self.world.left[:] = self._left
         while True:
-            status = loop.run(self.world, until_s)
+            status = loop.run(self.world, self.cache, until_s)
             if status in (loop.HORIZON, loop.STOPPED):
                 return
             self._see_to(status)
@@ -345,7 +346,7 @@ class CompiledGroups:
 
     def settle(self) -> None:
         """Write down what all groups have computed by now: others are going to look."""
-        while not loop.settle(self.world):
+        while not loop.settle(self.world, self.cache):
             self._make_room_for_all()
 
     def take_done(self) -> Ints:
@@ -422,8 +423,7 @@ class CompiledGroups:
     def boundary_s(self, number: int) -> tuple[float, float]:
         """When the flight of a group began and ends; both the last boundary where it has none."""
         group = self.world.groups[number]
-        begun_s = float(group["clock_s"])
-        in_flight = group["flight"] != NOTHING
+        begun_s, in_flight = float(group["clock_s"]), group["flight"] != NOTHING
         return begun_s, begun_s + float(group["flight_s"]) if in_flight else begun_s
 
     def stop(self, number: int) -> float:
@@ -443,7 +443,7 @@ class CompiledGroups:
         group, requests = self.world.groups[number], self.requests
         waiting = self._waiting(group)
         if everything and group["host_used_tokens"]:
-            requests.swap[waiting, HOST] = group["host_used_tokens"] = 0
+            requests.swap[waiting, HOST] = group["host_used_tokens"] = group["n_swapped"] = 0
         holds = requests.kv[waiting] > 0
         if group["is_shared"]:
             holds |= np.isin(waiting, self.begun_ids(number))

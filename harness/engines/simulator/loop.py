@@ -26,6 +26,7 @@ from harness.engines.simulator.flight import Flight
 from harness.engines.simulator.group import GroupFactory, LiveGroup
 from harness.engines.simulator.kernel.world import REMAINING, TURN
 from harness.engines.simulator.orders import Orders
+from harness.engines.simulator.prefix_caches import PrefixCaches
 from harness.engines.simulator.stepping import Stepper
 from harness.engines.simulator.timeline import Due, Timeline
 from harness.engines.simulator.units import Units
@@ -251,6 +252,7 @@ class _Run:
             recorder=self.recorder,
             arrivals=self.arrivals,
             compiled=self.compiled,
+            caches=PrefixCaches.of(self.compiled) if self.engine.prefix_caching else None,
         )
 
     def _arrivals(self) -> Arriving:

@@ -16,13 +16,13 @@ from harness.engines.simulator.deciding import Deciding
 from harness.engines.simulator.group import GroupFactory, LiveGroup
 from harness.engines.simulator.kernel import renewal, world
 from harness.engines.simulator.kernel.layout import Rule
+from harness.engines.simulator.prefix_caches import PrefixCaches
 from harness.engines.simulator.rules import open_group, order_rule, reserves, tell_keys
 from harness.engines.simulator.stepping import Stepper
 from harness.engines.simulator.timeline import Due
 from harness.engines.state import UNDISPATCHED, Ints
 from harness.interface.decisions import (
     ContinuousBatching,
-    Displaced,
     PriorityOrder,
     StaticBatching,
 )
@@ -50,6 +50,7 @@ class Orders:
     factory: GroupFactory
     arrivals: Arriving
     compiled: CompiledGroups
+    caches: PrefixCaches | None
     by_number: dict[int, LiveGroup] = field(default_factory=dict)
     told_coming: dict[ServiceId, PriorityOrder] = field(default_factory=dict)
 
@@ -60,7 +61,7 @@ class Orders:
         live.members.clear()
         live.inbox.clear()
         live.kv = self.factory.ledger(live.group)
-        if priority_order.displaces is Displaced.SWAP:
+        if priority_order.swaps:
             self.compiled.use_swap(state.swap_rows())
         if priority_order.promotes_after_s is not None:
             self.told.heard.promotions = self.told.heard.promotions or 0
@@ -91,6 +92,8 @@ class Orders:
             services={service: self.arrivals.index(service) for service in services},
             ready_s=self.lifecycle.state.now_s,
         )
+        if self.caches is not None:
+            self.caches.open(live.number)
 
     def _receive(self, live: LiveGroup) -> None:
         """The compiled group takes in requests: those that have come, and others as long."""
@@ -181,7 +184,7 @@ class Orders:
         rule = rule._replace(
             tells=rule.reserves and Overran in self.told.subscribes, keeps_gaps=True
         )
-        if order.displaces is not Displaced.SWAP:
+        if not order.swaps or rule.is_shared:
             return rule
         (service,) = live.kv.services.values()
         host, token_bytes = live.host, service.kv_bytes_per_token

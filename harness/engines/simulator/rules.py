@@ -72,14 +72,19 @@ def refuse_unfit(costs: CostModel, services: Collection[ServiceId], tensor_paral
         raise ValueError(f"{names} do not fit {tensor_parallel} GPUs together")
 
 
-def is_compiled(order: PriorityOrder, services: Collection[ServiceId]) -> bool:
-    """Whether compiled code can follow an order in a group of these services.
+def is_compiled(order: PriorityOrder, services: Collection[ServiceId], *, caches: bool) -> bool:
+    """Whether compiled code follows an order in a group of services, which `caches` or does not.
 
-    It swaps no holders that give way, and promotes no requests where batches are of one phase.
+    Where prefixes are cached, that needs continuous batching that pauses, swaps and promotes no
+    request, and computes prompts first. Where every batch is of one phase, no request is promoted.
     """
     promotes = order.promotes_after_s is not None
-    by_phase = promotes and has_phases(services, order)
-    return order.gives_way is PreemptionMode.RECOMPUTE and not by_phase
+    if not caches:
+        return not (promotes and has_phases(services, order))
+    rule = order.rule
+    in_turn = isinstance(rule, ContinuousBatching) and rule.prompts_first
+    pauses = order.displaces is Displaced.PAUSE
+    return in_turn and not (pauses or promotes or order.swaps)
 
 
 def order_rule(
@@ -103,8 +108,8 @@ def order_rule(
     tokens, blocks = kv.block_tokens, costs.kv_blocks(min(services), tensor_parallel)
     if tokens > layout.MAX_BLOCK_TOKENS:
         raise ValueError(f"KV blocks of {tokens} tokens, at most {layout.MAX_BLOCK_TOKENS} can be")
-    if not is_compiled(order, services):
-        raise ValueError("gives_way=swap and promotions by phase are stepped, not compiled")
+    if not is_compiled(order, services, caches=False):
+        raise ValueError("promotions where batches are of one phase are stepped, not compiled")
     if isinstance(batching := order.rule, StaticBatching):
         batching = _first_iteration(batching, max_tokens)
     rule = continuous_rule(
@@ -118,8 +123,10 @@ def order_rule(
     if isinstance(order.rule, StaticBatching):
         until = layout.FIRST if order.rule.refills else layout.ALL
         return rule._replace(until=until, max_wait_s=order.rule.max_wait_s, decide_s=decide_s)
+    swaps = order.gives_way is PreemptionMode.SWAP and order.displaces is None
     after_s = np.inf if order.promotes_after_s is None else order.promotes_after_s
-    return rule._replace(reserves=order.reserve_tokens is not None, promotes_after_s=after_s)
+    rule = rule._replace(reserves=order.reserve_tokens is not None, swaps=swaps)
+    return rule._replace(promotes_after_s=after_s)
 
 
 def _first_iteration(rule: StaticBatching, max_tokens: int) -> ContinuousBatching:

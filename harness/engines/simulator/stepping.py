@@ -20,7 +20,7 @@ from harness.engines.simulator.timeline import Due, Timeline
 from harness.engines.token_gaps import note_batch
 from harness.engines.told_keys import Heard
 from harness.interface.applied import after
-from harness.interface.decisions import Batch, Decision, PreemptionMode, PriorityOrder, Until
+from harness.interface.decisions import Batch, Decision, PriorityOrder, Until
 from harness.interface.entities import RequestId, Work
 from harness.interface.events import Event, Iterated, Overran
 from harness.interface.filling import is_decode
@@ -124,8 +124,9 @@ class Stepper:
         # A group that has been stepped stays so: what it has begun is not compiled.
         stands = decision.wake_s is None and not live.is_stepped
         if priority_order is not None:
-            # Compiled code caches no prefix and tells no iterations.
-            stands &= is_compiled(priority_order, live.group.services) and not live.kv.caches
+            caches = live.kv.caches
+            stands &= is_compiled(priority_order, live.group.services, caches=caches)
+            # Compiled code tells no iterations.
             stands &= not (priority_order.renews and Iterated in self.policy.subscribes)
         if priority_order is not None and stands and self.fast_forward:
             self.recorder.decided("schedule", seconds)
@@ -138,26 +139,13 @@ class Stepper:
             pads, started_s = priority_order.rule.pads_prompts, perf_counter()
             decision = live.told.batch(live, priority_order, self.heard, decision.wake_s)
             live.told.predictions = len(self.state.predicted)
-            if not self.deciding.is_measured and _stays(live, priority_order, decision):
-                decision = self._steady(live, priority_order, decision)
+            if not self.deciding.is_measured:
+                decision = _steady_if_it_stays(live, priority_order, decision)
             decision = live.told.until_due(decision)
             seconds += perf_counter() - started_s
         self.recorder.decided("schedule", seconds)
         self.apply(live, decision, pads=pads, seconds=seconds)
         return None
-
-    def _steady(self, live: LiveGroup, order: PriorityOrder, decision: Decision) -> Decision:
-        """A decision that stays until something happens, or until slots or hits may change."""
-        if not live.kv.caches:
-            return replace(decision, steady=True)
-        (batch,) = decision.launch
-        if order.displaces is not None:
-            return replace(decision, steady=True, at_most=_slots_hold_for(live, batch))
-        ordered = live.told.ordered(live, order, self.heard)
-        newcomer = next((view for view in ordered if view.kv_tokens <= 0), None)
-        # What it misses may be what a request of the batch is about to generate.
-        may_find = newcomer is not None and live.kv.awaits(newcomer.facts.id) in batch.tokens
-        return decision if may_find else replace(decision, steady=True)
 
     def keep_told(self, live: LiveGroup) -> None:
         """Ask the keys that are due while a batch is computed; a run of iterations ends then."""
@@ -450,30 +438,28 @@ class Stepper:
         note_batch(arrays.rows, arrays.gaps, ids, ends_s[0], second_s, ends_s[2], more)
 
 
-def _stays(live: LiveGroup, order: PriorityOrder, decision: Decision) -> bool:
-    """Whether an order that is not compiled means this batch until something happens.
+def _steady_if_it_stays(live: LiveGroup, order: PriorityOrder, decision: Decision) -> Decision:
+    """A decision by an order that is not compiled, steady where it means this batch from now on.
 
-    It does where all that hold KV decode and none gives way or comes back: room for the others
-    only gets scarcer. Allocations that are outgrown may change, and so may keys that end and who is
-    promoted. Where
-    prefixes are cached keys must not move: requests that end together free KV in their order.
+    It does so where prefixes are cached and it displaces, if all that hold KV decode and none gives
+    way, as long as these have slots. Keys must not move: requests that end together free KV in
+    their order, and no request be promoted.
     """
-    swaps = order.gives_way is PreemptionMode.SWAP and order.reserve_tokens is None
-    caches = live.kv.caches and not order.renews and not live.told.moves
     if (
-        not (swaps or caches)
-        or live.told.ends
+        not live.kv.caches
+        or order.displaces is None
+        or order.renews
+        or live.told.moves
         or order.promotes_after_s is not None
         or decision.wake_s is not None
         or decision.preempt
-        or decision.swap_in
     ):
-        return False
+        return decision
     holders = sum(view.kv_tokens > 0 for view in live.members.values())
-    return any(
-        len(batch.tokens) == holders and all(is_decode(live.members[r]) for r in batch.tokens)
-        for batch in decision.launch
-    )
+    for batch in decision.launch:
+        if len(batch.tokens) == holders and all(is_decode(live.members[r]) for r in batch.tokens):
+            return replace(decision, steady=True, at_most=_slots_hold_for(live, batch))
+    return decision
 
 
 def _slots_hold_for(live: LiveGroup, batch: Batch) -> int:

@@ -68,6 +68,7 @@ KEYS = {
     "doubling budget": doubling_budget_s,
     "queues": queue_of_five,
     "short pieces": short_pieces,
+    "predicted": predicted_tokens,
 }
 LATENCIES_S = (0.0, 0.0131, 0.1317)
 RECEIVED_S = st.sampled_from([0.0, 0.0, 0.0037])
@@ -88,7 +89,11 @@ WAYS = (None, *Displaced, PreemptionMode.SWAP)
 
 
 @pytest.mark.parametrize(
-    ("key", "displaces"), [(key, WAYS[at % len(WAYS)]) for at, key in enumerate(KEYS)]
+    ("key", "displaces"),
+    [
+        *((key, WAYS[at % len(WAYS)]) for at, key in enumerate(KEYS)),
+        *(("predicted", how) for how in Displaced),
+    ],
 )
 @given(
     load=loads(most=20),
@@ -253,9 +258,20 @@ def test_what_is_set_aside_bounds_who_is_admitted_by_hand() -> None:
         PriorityOrder(longest_prompt, RULES[4], Displaced.RECOMPUTE, _some),
         PriorityOrder(queue_of_five, RULES[1], Displaced.SWAP, _some),
         PriorityOrder(longest_prompt, RULES[0], None, _some),
+        PriorityOrder(longest_prompt, RULES[1], gives_way=PreemptionMode.SWAP),
+        PriorityOrder(longest_prompt, RULES[4], None, _some, PreemptionMode.SWAP),
         PriorityOrder(longest_prompt, STATIC),
     ],
-    ids=["pauses", "pauses, whole prompts", "recomputes", "swaps", "reserves", "static"],
+    ids=[
+        "pauses",
+        "pauses, whole prompts",
+        "recomputes",
+        "swaps",
+        "reserves",
+        "gives way by swap",
+        "reserves, gives way by swap",
+        "static",
+    ],
 )
 @given(load=loads(most=16), blocks=st.sampled_from([12, 17, 200]))
 @settings(max_examples=5, deadline=None)

@@ -53,7 +53,10 @@ def _policies(max_num_seqs: int, tokens: int) -> dict[str, SchedulingPolicy]:
 
 
 def _same_batches(load: Workload, policy: Callable[[], SchedulingPolicy], **costs: int) -> int:
-    """Assert that the simulator's are vLLM's; tokens of prompts and answers that were cached."""
+    """Assert that the simulator's are vLLM's; tokens of prompts and answers that were cached.
+
+    So are its times where orders are followed in compiled code.
+    """
     about: dict[str, Any] = {
         "cluster": cluster(1),
         "costs": LinearCosts(**costs, load=0.0),
@@ -68,7 +71,11 @@ def _same_batches(load: Workload, policy: Callable[[], SchedulingPolicy], **cost
         engine.run(load, System("test", seen, RoundRobin(), Everywhere((service, (0,)))), recorder)
         steps.append(seen.steps)
         frames.append(recorder.requests)
+    compiled = Recorder()
+    system = System("test", policy(), RoundRobin(), Everywhere((service, (0,))))
+    Simulator(**about).run(load, system, compiled)
     assert_same(*steps)
+    pd.testing.assert_frame_equal(compiled.requests, frames[1], rtol=1e-9)
     pd.testing.assert_frame_equal(frames[0], frames[1], rtol=1e-9)
     assert frames[0]["finished_s"].notna().all()
     fresh = int(load.prompt_tokens.sum() + load.output_tokens.sum()) - len(load)

@@ -9,7 +9,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from baselines.round_robin import RoundRobin
-from harness.interface.decisions import Deployment, Displaced, PriorityOrder
+from harness.interface.decisions import Deployment, Displaced, PreemptionMode, PriorityOrder
 from harness.interface.entities import (
     GpuId,
     Group,
@@ -254,9 +254,12 @@ def test_placements_that_cannot_be_are_refused() -> None:
         _placed([ForecastGroup(services=frozenset({M0})), BOTH], chunks)
     with pytest.raises(ValueError, match=r"^m0 does not fit 1 GPUs$"):
         _placed([BOTH], blocks=0)
-    swaps = PriorityOrder(None, rule(), Displaced.SWAP)
-    with pytest.raises(ValueError, match=r"^displaces=swap in group 0: a forecast has no host mem"):
-        _placed([ForecastGroup(services=frozenset({M0}))], swaps)
+    for field, swaps in (
+        ("displaces", PriorityOrder(None, rule(), Displaced.SWAP)),
+        ("gives_way", PriorityOrder(None, rule(), gives_way=PreemptionMode.SWAP)),
+    ):
+        with pytest.raises(ValueError, match=f"^{field}=swap in group 0: a forecast has no host"):
+            _placed([ForecastGroup(services=frozenset({M0}))], swaps)
 
 
 class Unlike(FlatCosts):

@@ -4,8 +4,10 @@ Of them an iteration computes whole prompts or chunks of them (`interface.fillin
 `interface.preemptive_admission`).
 """
 
+import numpy as np
+
 from harness.costs.compiled import compiled
-from harness.engines.simulator.kernel import running
+from harness.engines.simulator.kernel import prefixes, running
 from harness.engines.simulator.kernel.layout import PAUSE, SWAP_OUT, Record, Records
 from harness.engines.simulator.kernel.order import (
     before,
@@ -14,8 +16,11 @@ from harness.engines.simulator.kernel.order import (
     pop_waiting,
     push_waiting,
     sort_unfinished,
+    take_waiting,
 )
-from harness.engines.state import HOST, SWAP_BYTES, SWAP_S, SWAPS, Floats, Ints
+from harness.engines.simulator.kernel.prefixes import CacheRecords
+from harness.engines.simulator.kernel.swapping import first_swapped, swap_in, swap_out
+from harness.engines.state import HOST, Floats, Ints
 
 
 @compiled
@@ -27,36 +32,122 @@ def _fits_batch(group: Record, count: int, total: int, longest: int) -> bool:
 
 
 @compiled
-def admit_whole(requests: Records, group: Record, queue: Ints) -> None:
+def _find(
+    requests: Records, group: Record, queue: Ints, cache: CacheRecords | None
+) -> tuple[int, int, bool]:
+    """What the first waiting request finds cached: tokens, and blocks of them that others hold.
+
+    And whether there is room for its whole context.
+    """
+    request, found, held = queue[group.queue_at], 0, 0
+    context = requests[request].prompt + requests[request].generated
+    if cache is not None:
+        found, held = prefixes.find(cache, group, request, context)
+    needed = running.taken(requests, group, request, context) - held
+    fits = group.capacity_blocks - group.used_blocks - needed >= group.watermark_blocks
+    group.found_blocks = -1 if fits else found
+    return found * group.block_tokens, held, bool(fits)
+
+
+@compiled
+def admit_whole(requests: Records, group: Record, queue: Ints, cache: CacheRecords | None) -> None:
     """Move whole prompts from the waiting heap into `partial`."""
     group.n_partial = total = longest = 0
+    group.found_blocks = -1
     while group.n_waiting > 0 and group.n_decoding + group.n_partial < group.max_requests:
         request = queue[group.queue_at]
         context = requests[request].prompt + requests[request].generated
         total, longest = total + context, max(longest, context)
-        needed = running.taken(requests, group, request, context)
         if not _fits_batch(group, group.n_partial + 1, total, longest):
             break
-        if group.capacity_blocks - group.used_blocks - needed < group.watermark_blocks:
+        found, held, fits = _find(requests, group, queue, cache)
+        if not fits:
             break
-        _admit(requests, group, queue, context, needed)
+        _admit(requests, group, queue, cache, found, held, context - found)
 
 
 @compiled
-def _admit(requests: Records, group: Record, queue: Ints, tokens: int, needed: int) -> None:
-    """The first waiting request begins, with a chunk of so many tokens, and takes its blocks."""
+def _admit(
+    requests: Records,
+    group: Record,
+    queue: Ints,
+    cache: CacheRecords | None,
+    found: int,
+    held: int,
+    tokens: int,
+) -> None:
+    """The first waiting request begins, with a chunk of so many tokens beside those found cached.
+
+    It takes their blocks, but for those that others hold.
+    """
     request = pop_waiting(requests, group, queue)
+    if cache is not None:
+        _hold_found(requests, group, cache, request, found)
+        prefixes.hold(cache, group, request, found, found + tokens)
+    group.used_blocks -= held
+    _begin(requests, group, request, found + tokens, tokens)
+
+
+@compiled
+def _hold_found(
+    requests: Records, group: Record, cache: CacheRecords, request: int, found: int
+) -> None:
+    """A request without KV holds the tokens that it has just found cached."""
+    if np.isnan(requests[request].started_s):
+        cache.contexts[request].cached = found
+    prefixes.begin(cache, group, request, found // group.block_tokens)
+    requests[request].kv = found
+
+
+@compiled
+def _begin(requests: Records, group: Record, request: int, held: int, tokens: int) -> None:
+    """A request that now holds KV begins or goes on, with so many tokens of that to compute."""
     running.start(requests, group, request)
-    group.used_blocks += needed
+    group.used_blocks += running.taken(requests, group, request, held)
     group.partial[group.n_partial] = request
     group.chunk[group.n_partial] = tokens
     group.n_partial += 1
 
 
 @compiled
-def choose_chunks(requests: Records, pieces: Floats, group: Record, queue: Ints) -> None:
-    """Decodes first, then requests in mid-prompt, preempting from behind, then newcomers."""
-    running.make_room_to_decode(requests, pieces, group, queue)
+def _bring_back(requests: Records, swap: Floats, group: Record, queue: Ints, budget: int) -> None:
+    """Requests with KV in host memory come back in order; the budget may cut only the last."""
+    while (
+        group.n_swapped > 0
+        and budget > 0
+        and group.n_decoding + group.n_partial < group.max_requests
+    ):
+        at = first_swapped(requests, swap, group, queue)
+        request = queue[group.queue_at + at]
+        context = requests[request].prompt + requests[request].generated
+        free = group.capacity_blocks - group.used_blocks
+        if free - running.taken(requests, group, request, context) < group.watermark_blocks:
+            break
+        take_waiting(requests, group, queue, at)
+        swap_in(requests, swap, group, request)
+        tokens = min(running.missing(requests, request), budget)
+        _begin(requests, group, request, requests[request].kv + tokens, tokens)
+        budget -= tokens
+
+
+@compiled
+def choose_chunks(
+    requests: Records,
+    pieces: Floats,
+    swap: Floats,
+    group: Record,
+    queue: Ints,
+    cache: CacheRecords | None,
+) -> None:
+    """Decodes first, then requests in mid-prompt, preempting from behind, then newcomers.
+
+    In this order they take blocks, and so they find what those before them have just cached. While
+    there are requests with KV in host memory, these come back and there are no newcomers.
+    """
+    running.make_room_to_decode(requests, pieces, swap, group, queue, cache)
+    if cache is not None:
+        prefixes.grow(cache, requests, group, 1)
+        group.grown = 1
     of_decodes, budget, i = running.growth(group), group.max_tokens - group.n_decoding, 0
     group.used_blocks += of_decodes
     while i < group.n_partial:
@@ -66,20 +157,28 @@ def choose_chunks(requests: Records, pieces: Floats, group: Record, queue: Ints)
         needed = running.taken(requests, group, request, held + tokens)
         needed -= running.taken(requests, group, request, held)
         if needed > group.capacity_blocks - group.used_blocks:
-            running.preempt_last(requests, pieces, group, queue)
+            running.preempt_last(requests, pieces, swap, group, queue, cache)
             continue
+        if cache is not None:
+            prefixes.hold(cache, group, request, held, held + tokens)
         group.used_blocks += needed
         group.chunk[i] = tokens
         budget -= tokens
         i += 1
     if not group.preempted:
-        _admit_chunked(requests, group, queue, budget)
+        if group.n_swapped > 0:
+            _bring_back(requests, swap, group, queue, budget)
+        else:
+            _admit_chunked(requests, group, queue, cache, budget)
     group.used_blocks -= of_decodes
 
 
 @compiled
-def _admit_chunked(requests: Records, group: Record, queue: Ints, budget: int) -> None:
+def _admit_chunked(
+    requests: Records, group: Record, queue: Ints, cache: CacheRecords | None, budget: int
+) -> None:
     """Admit newcomers behind the partly prefilled ones; the budget may cut only the last."""
+    group.found_blocks = -1
     while (
         group.n_waiting > 0
         and budget > 0
@@ -87,16 +186,23 @@ def _admit_chunked(requests: Records, group: Record, queue: Ints, budget: int) -
     ):
         request = queue[group.queue_at]
         context = requests[request].prompt + requests[request].generated
-        free = group.capacity_blocks - group.used_blocks
-        if free - running.taken(requests, group, request, context) < group.watermark_blocks:
+        found, held, fits = _find(requests, group, queue, cache)
+        if not fits:
             break
-        tokens = min(context, budget)
-        _admit(requests, group, queue, tokens, running.taken(requests, group, request, tokens))
+        tokens = min(context - found, budget)
+        _admit(requests, group, queue, cache, found, held, tokens)
         budget -= tokens
 
 
 @compiled
-def take_slots(requests: Records, pieces: Floats, swap: Floats, group: Record, queue: Ints) -> None:
+def take_slots(
+    requests: Records,
+    pieces: Floats,
+    swap: Floats,
+    group: Record,
+    queue: Ints,
+    cache: CacheRecords | None,
+) -> None:
     """Give the slots to the requests that come first and fit, and take them from the others.
 
     Afterwards `partial` has the requests in slots that do not decode, in order.
@@ -106,7 +212,7 @@ def take_slots(requests: Records, pieces: Floats, swap: Floats, group: Record, q
     group.n_in_slots = sort_unfinished(requests, slots, 0, group.n_in_slots, 0)
     in_slots, kept, used = _choose(requests, group, queue)
     for i in range(kept, group.n_in_slots):
-        _displace(requests, swap, group, queue, slots[i])
+        _displace(requests, swap, group, queue, cache, slots[i])
     group.n_in_slots = in_slots
     group.n_partial = group.used_blocks = 0
     for i in range(in_slots):
@@ -153,7 +259,7 @@ def _fill_slot(requests: Records, swap: Floats, group: Record, request: int) -> 
     context = requests[request].prompt + requests[request].generated
     if group.displaces == SWAP_OUT and swap[request, HOST] > 0:
         running.start(requests, group, request)
-        _swap_in(requests, swap, group, request)
+        swap_in(requests, swap, group, request)
     held = requests[request].kv
     if decodes(requests, group, request):
         held += group.steps - requests[request].joined
@@ -167,7 +273,14 @@ def _fill_slot(requests: Records, swap: Floats, group: Record, request: int) -> 
 
 
 @compiled
-def _displace(requests: Records, swap: Floats, group: Record, queue: Ints, request: int) -> None:
+def _displace(
+    requests: Records,
+    swap: Floats,
+    group: Record,
+    queue: Ints,
+    cache: CacheRecords | None,
+    request: int,
+) -> None:
     """A request loses its slot: it pauses, or is preempted, perhaps by swap, if it has begun."""
     if decodes(requests, group, request):
         running.leave(requests, group, request)
@@ -175,8 +288,8 @@ def _displace(requests: Records, swap: Floats, group: Record, queue: Ints, reque
         group.paused_blocks += running.held_blocks(requests, group, request)
     elif requests[request].kv > 0:
         if group.displaces == SWAP_OUT:
-            _swap_out(requests, swap, group, request)
-        requests[request].kv = 0
+            swap_out(requests, swap, group, request)
+        running.drop(requests, group, cache, request)
         running.note_preempted(requests, group, request)
     push_waiting(requests, group, queue, request)
 
@@ -196,11 +309,20 @@ def _drop_paused(requests: Records, group: Record, queue: Ints, used: int) -> No
 
 
 @compiled
-def fill_chunks(requests: Records, group: Record) -> None:
-    """Share out what decodes leave of the budget among requests in slots that do not decode."""
+def fill_chunks(requests: Records, group: Record, cache: CacheRecords | None) -> None:
+    """Share out what decodes leave of the budget among requests in slots that do not decode.
+
+    Where prefixes are cached those that hold KV come first, as they do when they take blocks.
+    """
     budget = group.max_tokens - group.n_decoding
+    if cache is not None:
+        prefixes.grow(cache, requests, group, 1)
+        group.grown = 1
+        _put_holders_first(requests, group)
     for i in range(group.n_partial):
         request = group.partial[i]
+        if cache is not None and budget > 0:
+            _take_cached(requests, group, cache, request, budget)
         tokens = min(running.missing(requests, request), budget)
         group.chunk[i] = tokens
         budget -= tokens
@@ -209,7 +331,37 @@ def fill_chunks(requests: Records, group: Record) -> None:
 
 
 @compiled
-def fill_whole_prompts(requests: Records, group: Record) -> None:
+def _put_holders_first(requests: Records, group: Record) -> None:
+    """Those in `partial` that hold KV come before the others, each in order."""
+    kept = count = 0
+    for i in range(group.n_partial):
+        request = group.partial[i]
+        if requests[request].kv > 0:
+            group.partial[kept] = request
+            kept += 1
+        else:
+            group.moved[count] = request
+            count += 1
+    for i in range(count):
+        group.partial[kept + i] = group.moved[i]
+
+
+@compiled
+def _take_cached(
+    requests: Records, group: Record, cache: CacheRecords, request: int, budget: int
+) -> None:
+    """A request with a slot holds what it finds, if it is new, and the tokens that it computes."""
+    if requests[request].kv == 0:
+        context = running.missing(requests, request)
+        found, _ = prefixes.find(cache, group, request, context)
+        _hold_found(requests, group, cache, request, found * group.block_tokens)
+    held = requests[request].kv
+    tokens = min(running.missing(requests, request), budget)
+    prefixes.hold(cache, group, request, held, held + tokens)
+
+
+@compiled
+def fill_whole_prompts(requests: Records, group: Record, cache: CacheRecords | None) -> None:
     """Begin whole prompts of requests in slots while the rule allows."""
     total = longest = 0
     fits = True
@@ -218,36 +370,8 @@ def fill_whole_prompts(requests: Records, group: Record) -> None:
         context = requests[request].prompt + requests[request].generated
         total, longest = total + context, max(longest, context)
         fits = fits and _fits_batch(group, i + 1, total, longest)
-        group.chunk[i] = context if fits else 0
+        if cache is not None and fits:
+            _take_cached(requests, group, cache, request, context)
+        group.chunk[i] = running.missing(requests, request) if fits else 0
         if fits:
             running.start(requests, group, request)
-
-
-@compiled
-def _swap_out(requests: Records, swap: Floats, group: Record, request: int) -> None:
-    """A request that is preempted has its KV kept in host memory, if there is room."""
-    held = requests[request].kv
-    if held <= group.host_tokens - group.host_used_tokens:
-        _copy(swap, group, request, held)
-        swap[request, HOST] = held
-        swap[request, SWAPS] += 1
-        group.host_used_tokens += held
-
-
-@compiled
-def _swap_in(requests: Records, swap: Floats, group: Record, request: int) -> None:
-    """A request's KV comes back from host memory."""
-    held = int(swap[request, HOST])
-    _copy(swap, group, request, held)
-    requests[request].kv = held
-    swap[request, HOST] = 0.0
-    group.host_used_tokens -= held
-
-
-@compiled
-def _copy(swap: Floats, group: Record, request: int, tokens: int) -> None:
-    """KV of so many tokens moves before the next iteration, or during it."""
-    seconds = tokens * group.swap_token_s
-    swap[request, SWAP_BYTES] += tokens * group.token_bytes
-    swap[request, SWAP_S] += seconds
-    group.swapping_s += seconds

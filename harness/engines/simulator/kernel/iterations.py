@@ -8,7 +8,7 @@ happens to the group.
 import numpy as np
 
 from harness.costs.compiled import compiled
-from harness.engines.simulator.kernel import admission, running
+from harness.engines.simulator.kernel import admission, prefixes, running
 from harness.engines.simulator.kernel.host_cache import HeldRecords, read_all
 from harness.engines.simulator.kernel.layout import (
     ASKED,
@@ -23,6 +23,7 @@ from harness.engines.simulator.kernel.layout import (
     Records,
 )
 from harness.engines.simulator.kernel.order import until_passed
+from harness.engines.simulator.kernel.prefixes import CacheRecords
 from harness.engines.simulator.kernel.shared import begin_shared, end_shared, step_shared
 from harness.engines.simulator.kernel.static import begin_static, end_static
 from harness.engines.simulator.kernel.work import (
@@ -47,6 +48,7 @@ def begin(
     group: Record,
     queue: Ints,
     held: HeldRecords,
+    cache: CacheRecords | None,
 ) -> int:
     """Begin the next flight of a group; UNADMITTED or ASKED where it cannot."""
     group.preempted = False
@@ -60,12 +62,14 @@ def begin(
     if group.renews:
         running.renew_reservations(requests, pieces, group, queue)
     if group.displaces:
-        admission.take_slots(requests, pieces, swap, group, queue)
-    if _begin_prompts(table, requests, pieces, group, queue, held):
-        return BEGUN
-    if group.n_decoding > 0:
-        group.n_waited = group.n_waiting
-        _begin_decodes(table, requests, pieces, group, queue)
+        admission.take_slots(requests, pieces, swap, group, queue, cache)
+    begins = _begin_prompts(table, requests, pieces, swap, group, queue, held, cache)
+    if not begins and group.n_decoding > 0:
+        group.n_waited, begins = group.n_waiting, True
+        _begin_decodes(table, requests, pieces, group, queue, cache)
+    if begins:
+        if cache is not None:
+            running.note_due(requests, pieces, group)
     elif group.n_waiting + group.n_partial > 0:
         return UNADMITTED
     return BEGUN
@@ -73,14 +77,24 @@ def begin(
 
 @compiled
 def _begin_prompts(
-    table: Record, requests: Records, pieces: Floats, group: Record, queue: Ints, held: HeldRecords
+    table: Record,
+    requests: Records,
+    pieces: Floats,
+    swap: Floats,
+    group: Record,
+    queue: Ints,
+    held: HeldRecords,
+    cache: CacheRecords | None,
 ) -> bool:
-    """Begin an iteration that computes prompts, or chunks beside decodes, if there are any."""
-    if group.chunked_prefill:
+    """Begin an iteration that computes prompts, or chunks beside decodes, if there are any.
+
+    What comes back from host memory is computed beside decodes.
+    """
+    if group.chunked_prefill or (group.swaps and group.n_swapped > 0):
         if group.displaces:
-            admission.fill_chunks(requests, group)
+            admission.fill_chunks(requests, group, cache)
         else:
-            admission.choose_chunks(requests, pieces, group, queue)
+            admission.choose_chunks(requests, pieces, swap, group, queue, cache)
         if group.n_partial == 0:
             return False
         add_work(requests, group)
@@ -89,13 +103,13 @@ def _begin_prompts(
         _launch(group, CHUNKS, seconds)
         return True
     if group.displaces:
-        admission.fill_whole_prompts(requests, group)
+        admission.fill_whole_prompts(requests, group, cache)
     else:
-        admission.admit_whole(requests, group, queue)
+        admission.admit_whole(requests, group, queue, cache)
     add_work(requests, group)
-    if group.work_requests == 0:
+    if group.work_requests + group.work_decodes == 0:
         if not group.displaces:
-            running.make_room_to_decode(requests, pieces, group, queue)
+            running.make_room_to_decode(requests, pieces, swap, group, queue, cache)
         return False
     if len(held.cache) > 0:
         read_all(held, requests, group)
@@ -116,7 +130,12 @@ def _launch(group: Record, flight: int, seconds: float) -> None:
 
 @compiled
 def _begin_decodes(
-    table: Record, requests: Records, pieces: Floats, group: Record, queue: Ints
+    table: Record,
+    requests: Records,
+    pieces: Floats,
+    group: Record,
+    queue: Ints,
+    cache: CacheRecords | None,
 ) -> None:
     """Begin equal decode iterations: until a finish, an end of KV, or a key that may pass another.
 
@@ -131,6 +150,11 @@ def _begin_decodes(
         most = running.steps_set_aside(requests, group, most)
     if group.moves:
         most = _steps_in_order(table, requests, pieces, queue, group, most)
+        # Requests that end together free their blocks in the order before their last iteration.
+        most = max(1, most - 1) if cache is not None else most
+    if cache is not None and group.found_blocks >= 0:
+        first = queue[group.queue_at]
+        most = prefixes.steps_until_found(cache, requests, group, first, most)
     if group.promotes_after_s < np.inf:
         most = decodes_within(table, group, group.promotes_at_s - group.clock_s, most)
     group.iterations = 1 if group.preempted else running.iterations_that_fit(group, most)
@@ -176,7 +200,14 @@ def ended_by(table: Record, group: Record, now_s: float) -> int:
 
 
 @compiled
-def split(table: Record, requests: Records, group: Record, queue: Ints, ended: int) -> None:
+def split(
+    table: Record,
+    requests: Records,
+    group: Record,
+    queue: Ints,
+    cache: CacheRecords | None,
+    ended: int,
+) -> None:
     """Count the first `ended` iterations of the run in flight as over; the others go on."""
     seconds = decodes_s(table, group, ended)
     if group.log_columns > 0:
@@ -184,7 +215,7 @@ def split(table: Record, requests: Records, group: Record, queue: Ints, ended: i
     if group.is_shared:
         step_shared(requests, group, ended, seconds, True)
     else:
-        _step_decodes(requests, group, ended, seconds)
+        _step_decodes(requests, group, cache, ended, seconds)
     group.clock_s += seconds
     group.iterations -= ended
     group.flight_s = decodes_s(table, group, group.iterations)
@@ -192,7 +223,9 @@ def split(table: Record, requests: Records, group: Record, queue: Ints, ended: i
 
 
 @compiled
-def end(requests: Records, pieces: Floats, group: Record, queue: Ints) -> None:
+def end(
+    requests: Records, pieces: Floats, group: Record, queue: Ints, cache: CacheRecords | None
+) -> None:
     """End the flight of a group."""
     flight, duration_s = group.flight, group.flight_s
     group.flight = NOTHING
@@ -206,19 +239,24 @@ def end(requests: Records, pieces: Floats, group: Record, queue: Ints) -> None:
         end_shared(requests, pieces, group, queue, prefills)
         return
     if decodes:
-        _step_decodes(requests, group, group.iterations, duration_s)
+        _step_decodes(requests, group, cache, group.iterations, duration_s)
     group.clock_s += duration_s
     if decodes:
-        running.finish_due(requests, group)
+        running.finish_due(requests, group, cache)
     if prefills:
-        _end_prompts(requests, group, duration_s)
+        _end_prompts(requests, group, cache, duration_s)
 
 
 @compiled
-def _step_decodes(requests: Records, group: Record, iterations: int, duration_s: float) -> None:
+def _step_decodes(
+    requests: Records, group: Record, cache: CacheRecords | None, iterations: int, duration_s: float
+) -> None:
     """Count tokens, blocks and attained time of so many decode steps."""
     if group.keeps_gaps:
         running.note_gaps(group, iterations, duration_s)
+    if cache is not None:
+        prefixes.grow(cache, requests, group, iterations)
+        group.grown = 0
     running.take_blocks(group, iterations)
     group.steps += iterations
     if group.covered > 0 or group.tells:
@@ -229,18 +267,21 @@ def _step_decodes(requests: Records, group: Record, iterations: int, duration_s:
 
 
 @compiled
-def _end_prompts(requests: Records, group: Record, duration_s: float) -> None:
+def _end_prompts(
+    requests: Records, group: Record, cache: CacheRecords | None, duration_s: float
+) -> None:
     """The KV of prompts or chunks is there; a request that is complete produces a token."""
     chunks, kept = group.n_partial, 0
     for i in range(chunks):
         request = group.partial[i]
         if group.chunk[i] > 0:
-            requests[request].kv += group.chunk[i]
             requests[request].gpu_s += duration_s
-            requests[request].prefill_s += duration_s
+            if not running.is_last(requests, request):
+                requests[request].prefill_s += duration_s
+            requests[request].kv += group.chunk[i]
         tokens = running.missing(requests, request)
         if tokens == 0:
-            running.produce(requests, group, request)
+            running.produce(requests, group, cache, request)
         elif tokens == 1 and requests[request].generated > 0:
             running.join(requests, group, request)
         else:

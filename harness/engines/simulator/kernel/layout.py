@@ -60,6 +60,7 @@ class Rule(NamedTuple):
     block_tokens: int
     log_columns: int
     displaces: int = 0
+    swaps: bool = False  # whether holders that give way are swapped out
     reserves: bool = False  # whether KV is set aside
     moves: int = 0
     asks: bool = False  # whether the last pieces of keys end
@@ -105,6 +106,25 @@ STATE = [
     ("covered", np.int64),  # decoding requests still within what is set aside for them
     ("paused_blocks", np.int64),  # of paused requests, or of all that a static batch has begun
     ("host_used_tokens", np.int64),
+    ("n_swapped", np.int64),  # waiting requests with KV in host memory
+    # Where prefixes are cached: blocks without a content or a holder, and held by more than one
+    # request, counted once for each further one; blocks that have had a content, and the first of
+    # those that have none any more; rows of the tables that requests have had, and that are left;
+    # what the first waiting request finds that has no room, else -1; the decode steps of the flight
+    # whose blocks are taken, 0 or 1; the group's parts of the arrays
+    ("blank_blocks", np.int64),
+    ("shared_blocks", np.int64),
+    ("n_named", np.int64),
+    ("unnamed", np.int64),
+    ("n_rows_had", np.int64),
+    ("n_rows_left", np.int64),
+    ("rows_left", *_LIST),
+    ("found_blocks", np.int64),
+    ("grown", np.int64),
+    ("first_block", np.int64),
+    ("buckets", np.int64),
+    ("first_row", np.int64),
+    ("row_blocks", np.int64),
     ("flight", np.int64),
     ("iterations", np.int64),  # in flight
     ("ready_s", np.float64),  # when it has loaded; before that requests wait
@@ -120,6 +140,9 @@ STATE = [
     ("work_tokens", np.int64),
     ("work_padded", np.int64),
     ("work_attended", np.float64),
+    ("work_decodes", np.int64),  # of requests that found all of their context but its last token
+    ("work_context", np.int64),
+    ("work_longest", np.int64),
     ("first_gap_s", np.float64),  # of the first iteration of a run of decodes
     ("gaps", np.int64, (BINS,)),
     ("decoding", *_LIST),
@@ -129,7 +152,8 @@ STATE = [
     ("partial", *_LIST),  # in mid-prompt, or the static batch in flight
     ("chunk", *_LIST),  # tokens that each of `partial` computes in flight
     ("heap", *_LIST),  # decoding requests by their end
-    # With an order that displaces, requests with a slot in order, and scratch
+    # With an order that displaces, requests with a slot in order, and scratch; where prefixes are
+    # cached that has the decoding requests that end with the iteration in flight, in order
     ("slots", *_LIST),
     ("moved", *_LIST),
     ("over", *_LIST),  # requests that have outgrown what was set aside, not told yet

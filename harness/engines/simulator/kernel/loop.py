@@ -25,8 +25,10 @@ from harness.engines.simulator.kernel.layout import (
     Records,
 )
 from harness.engines.simulator.kernel.order import push_waiting, take_waiting
+from harness.engines.simulator.kernel.prefixes import CacheRecords
 from harness.engines.simulator.kernel.promotion import come, note_running, promote_due
 from harness.engines.simulator.kernel.running import write_back
+from harness.engines.simulator.kernel.work import note_busy, take_rows
 from harness.engines.simulator.kernel.world import (
     BY_POLICY,
     BY_TOKENS,
@@ -39,7 +41,7 @@ from harness.engines.simulator.kernel.world import (
     TURN,
     World,
 )
-from harness.engines.state import OUTSIDE, UNDISPATCHED, Floats, Ints
+from harness.engines.state import OUTSIDE, UNDISPATCHED, Ints
 
 # Why `run` returned: the horizon is reached; something of this instant is for others to see to; an
 # array is full, of the group `subject` if that is one; its first waiting request can never be
@@ -48,14 +50,15 @@ HORIZON, STOPPED, FULL, STUCK, UNTOLD = range(5)
 
 
 @compiled
-def run(world: World, until_s: float) -> int:
+def run(world: World, cache: CacheRecords | None, until_s: float) -> int:
     """Run all groups to `until_s`, or to the first instant that others see to.
 
-    What ends or comes at `until_s` has done so then; no iteration begins at or after it.
+    What ends or comes at `until_s` has done so then; no iteration begins at or after it. Prefixes
+    are cached where there is a `cache`: else the code is compiled without that.
     """
     state = world.state[0]
     while True:
-        if not _end_all(world, state) or not _come_all(world, state):
+        if not _end_all(world, cache, state) or not _come_all(world, state):
             return FULL
         if state.is_stopped:
             state.is_stopped = False
@@ -65,7 +68,7 @@ def run(world: World, until_s: float) -> int:
         for i in range(len(world.groups)):
             group = world.groups[i]
             if group.is_due:
-                status = _begin(world, state, group, i)
+                status = _begin(world, cache, state, group, i)
                 if status == UNADMITTED:
                     return STUCK
                 if status == ASKED:
@@ -93,7 +96,7 @@ def _next_instant_s(world: World, state: Record) -> float:
 
 
 @inlined
-def _begin(world: World, state: Record, group: Record, i: int) -> int:
+def _begin(world: World, cache: CacheRecords | None, state: Record, group: Record, i: int) -> int:
     """Begin what a group does next, if it is idle and has anything to do."""
     is_loading = group.ready_s > state.now_s
     if group.flight != NOTHING or not group.is_live or group.is_stopping or is_loading:
@@ -103,11 +106,12 @@ def _begin(world: World, state: Record, group: Record, i: int) -> int:
     group.clock_s = state.now_s
     if group.n_waiting + group.n_decoding + group.n_partial > 0:
         requests, pieces, swap = world.requests, world.pieces, world.swap
+        queue, held = world.queue, world.held
         promotes, promoted, idle = group.promotes_after_s < np.inf, world.promoted, world.idle
         if promotes:
-            found = promote_due(requests, pieces, promoted, idle, group, world.queue)
+            found = promote_due(requests, pieces, promoted, idle, group, queue)
             state.promotions += found
-        status = begin(world.tables, requests, pieces, swap, group, world.queue, world.held)
+        status = begin(world.tables, requests, pieces, swap, group, queue, held, cache)
         state.subject = i
         if promotes and status == BEGUN:
             note_running(requests, idle, group)
@@ -118,7 +122,7 @@ def _begin(world: World, state: Record, group: Record, i: int) -> int:
 
 
 @inlined
-def _end_all(world: World, state: Record) -> bool:
+def _end_all(world: World, cache: CacheRecords | None, state: Record) -> bool:
     """End all flights and all calls outside any LLM that end by now.
 
     False where there is no room for what they leave.
@@ -148,9 +152,9 @@ def _end_all(world: World, state: Record) -> bool:
         group.is_due = True
         if group.flight == NOTHING:
             continue
-        _note_busy(world.busy, state, group, i, group.clock_s, group.clock_s + group.flight_s)
-        end(world.requests, world.pieces, group, world.queue)
-        _take_rows(world.log, state, group, i)
+        note_busy(world.busy, state, group, i, group.clock_s, group.clock_s + group.flight_s)
+        end(world.requests, world.pieces, group, world.queue, cache)
+        take_rows(world.log, state, group, i)
         _note_finished(world, state, group)
         if group.n_over > 0:
             state.is_stopped = True
@@ -232,32 +236,6 @@ def _send(world: World, state: Record, call: int) -> None:
     state.n_delayed += 1
 
 
-@compiled
-def _note_busy(
-    busy: Floats, state: Record, group: Record, i: int, from_s: float, to_s: float
-) -> None:
-    """Extend the stretch in which a group computes, or write it down and open another."""
-    if from_s != group.busy_to_s:
-        if group.busy_to_s > group.busy_from_s:
-            busy[state.n_busy, 0] = i
-            busy[state.n_busy, 1] = group.busy_from_s
-            busy[state.n_busy, 2] = group.busy_to_s
-            state.n_busy += 1
-        group.busy_from_s = from_s
-    group.busy_to_s = to_s
-
-
-@compiled
-def _take_rows(log: Floats, state: Record, group: Record, i: int) -> None:
-    """Move a group's rows of the log to those of all groups."""
-    for k in range(group.n_rows):
-        log[state.n_log, 0] = i
-        for column in range(group.log_columns):
-            log[state.n_log, 1 + column] = group.rows[k, column]
-        state.n_log += 1
-    group.n_rows = 0
-
-
 @inlined
 def _come_all(world: World, state: Record) -> bool:
     """Requests and predictions of this instant come; False where there is no room for them."""
@@ -336,6 +314,9 @@ def _turn(world: World, request: int, key: float) -> None:
         take_waiting(requests, group, world.queue, place)
         push_waiting(requests, group, world.queue, request)
         _interrupt(world, group, requests[request].group)
+    elif group.displaces or group.buckets > 0:
+        # It may lose its slot, or free its blocks before a request that ends with it.
+        interrupt(world, requests[request].group)
 
 
 @inlined
@@ -445,7 +426,7 @@ def begin_external(world: World, call: int) -> None:
 
 
 @compiled
-def settle(world: World) -> bool:
+def settle(world: World, cache: CacheRecords | None) -> bool:
     """Write down what all groups have computed by now; False where there is no room for it."""
     state = world.state[0]
     for i in range(len(world.groups)):
@@ -458,9 +439,9 @@ def settle(world: World) -> bool:
         ended = ended_by(table, group, state.now_s)
         if ended > 0:
             start_s = group.clock_s
-            split(table, world.requests, group, world.queue, ended)
-            _note_busy(world.busy, state, group, i, start_s, group.clock_s)
-            _take_rows(world.log, state, group, i)
+            split(table, world.requests, group, world.queue, cache, ended)
+            note_busy(world.busy, state, group, i, start_s, group.clock_s)
+            take_rows(world.log, state, group, i)
             world.next_s[i] = next_event_s(group)
         if not group.is_shared:
             write_back(world.requests, group)

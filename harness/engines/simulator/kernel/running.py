@@ -6,6 +6,7 @@ A request for which KV is set aside takes all of that from the start, and grows 
 import numpy as np
 
 from harness.costs.compiled import compiled
+from harness.engines.simulator.kernel import prefixes
 from harness.engines.simulator.kernel.layout import Record, Records
 from harness.engines.simulator.kernel.order import (
     before,
@@ -15,6 +16,8 @@ from harness.engines.simulator.kernel.order import (
     push_waiting,
     take_end,
 )
+from harness.engines.simulator.kernel.prefixes import CacheRecords
+from harness.engines.simulator.kernel.swapping import swap_out
 from harness.engines.state import END, Floats, Ints
 from harness.engines.token_gaps import add_gaps, add_run, note_tokens
 
@@ -192,9 +195,13 @@ def note_gaps(group: Record, iterations: int, duration_s: float) -> None:
 
 
 @compiled
-def drop(requests: Records, group: Record, request: int) -> None:
+def drop(requests: Records, group: Record, cache: CacheRecords | None, request: int) -> None:
     """Free the KV of a request that does not decode."""
-    group.used_blocks -= taken(requests, group, request, requests[request].kv)
+    held = requests[request].kv
+    if cache is not None:
+        group.used_blocks -= prefixes.free(cache, group, request, held)
+    else:
+        group.used_blocks -= taken(requests, group, request, held)
     requests[request].kv = 0
 
 
@@ -211,7 +218,14 @@ def note_preempted(requests: Records, group: Record, request: int) -> None:
 
 
 @compiled
-def preempt_last(requests: Records, pieces: Floats, group: Record, queue: Ints) -> None:
+def preempt_last(
+    requests: Records,
+    pieces: Floats,
+    swap: Floats,
+    group: Record,
+    queue: Ints,
+    cache: CacheRecords | None,
+) -> None:
     """Preempt the last holder in order: partly prefilled ones stand behind decoding ones."""
     move_keys(requests, pieces, group)
     if group.n_partial > 0:
@@ -226,16 +240,25 @@ def preempt_last(requests: Records, pieces: Floats, group: Record, queue: Ints) 
             if other > key or (other == key and request > victim):
                 victim, key = request, other
         leave(requests, group, victim)
-    drop(requests, group, victim)
+    if group.swaps:
+        swap_out(requests, swap, group, victim)
+    drop(requests, group, cache, victim)
     note_preempted(requests, group, victim)
     push_waiting(requests, group, queue, victim)
 
 
 @compiled
-def make_room_to_decode(requests: Records, pieces: Floats, group: Record, queue: Ints) -> None:
+def make_room_to_decode(
+    requests: Records,
+    pieces: Floats,
+    swap: Floats,
+    group: Record,
+    queue: Ints,
+    cache: CacheRecords | None,
+) -> None:
     """Preempt from behind until every remaining decode fits."""
     while growth(group) > group.capacity_blocks - group.used_blocks:
-        preempt_last(requests, pieces, group, queue)
+        preempt_last(requests, pieces, swap, group, queue, cache)
 
 
 @compiled
@@ -249,12 +272,36 @@ def finish(requests: Records, group: Record, request: int) -> None:
 
 
 @compiled
-def finish_due(requests: Records, group: Record) -> None:
+def note_due(requests: Records, pieces: Floats, group: Record) -> None:
+    """Write down the decoding requests that end with the iterations in flight, in their order now.
+
+    Where prefixes are cached, it decides whose blocks were used more recently.
+    """
+    ends, due = group.steps + group.iterations, 0
+    if group.n_heap == 0 or requests[group.heap[0]].ends > ends:
+        return
+    move_keys(requests, pieces, group)
+    for i in range(group.n_decoding):
+        request = group.decoding[i]
+        if requests[request].ends > ends:
+            continue
+        at = due
+        while at > 0 and before(requests, request, group.moved[at - 1]):
+            group.moved[at] = group.moved[at - 1]
+            at -= 1
+        group.moved[at] = request
+        due += 1
+
+
+@compiled
+def finish_due(requests: Records, group: Record, cache: CacheRecords | None) -> None:
     """Finish every decoding request whose last token has just been produced."""
+    count = 0
     while group.n_heap > 0 and requests[group.heap[0]].ends <= group.steps:
-        request = group.heap[0]
+        request = group.moved[count] if cache is not None else group.heap[0]
+        count += 1
         leave(requests, group, request)
-        drop(requests, group, request)
+        drop(requests, group, cache, request)
         finish(requests, group, request)
 
 
@@ -269,7 +316,7 @@ def start(requests: Records, group: Record, request: int) -> None:
 
 
 @compiled
-def produce(requests: Records, group: Record, request: int) -> None:
+def produce(requests: Records, group: Record, cache: CacheRecords | None, request: int) -> None:
     """A request whose context is computed produces a token; it ends or goes on decoding."""
     if requests[request].generated == 0:
         requests[request].first_token_s = group.clock_s
@@ -279,7 +326,7 @@ def produce(requests: Records, group: Record, request: int) -> None:
     group.generated += 1
     if requests[request].generated == requests[request].output:
         finish(requests, group, request)
-        drop(requests, group, request)
+        drop(requests, group, cache, request)
     else:
         join(requests, group, request)
         note_overrun(requests, group, request, context_of(requests, group, request, False))
@@ -322,6 +369,16 @@ def missing(requests: Records, request: int) -> int:
     """Tokens of the context of a request that does not decode for which there is no KV yet."""
     context = requests[request].prompt + requests[request].generated
     return int(context - requests[request].kv)
+
+
+@compiled
+def is_last(requests: Records, request: int) -> bool:
+    """Whether a request that does not decode misses nothing but the KV of its last output token.
+
+    It decodes in its next iteration, though it is admitted by that.
+    """
+    begun = requests[request].kv > 0 and requests[request].generated > 0
+    return bool(begun and missing(requests, request) == 1)
 
 
 @compiled

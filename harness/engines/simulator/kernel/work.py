@@ -6,7 +6,7 @@ from harness.costs.compiled import compiled
 from harness.costs.iteration import decode_iterations_within, decode_run_seconds, iteration_seconds
 from harness.engines.simulator.kernel import layout
 from harness.engines.simulator.kernel.layout import BY_GPU_S, LOG_WORK, Record, Records
-from harness.engines.simulator.kernel.running import growth, taken
+from harness.engines.simulator.kernel.running import growth, is_last, taken
 from harness.engines.state import BRIEF, Floats, Ints
 from harness.interface.tables import PER_S
 
@@ -21,6 +21,7 @@ def no_work(group: Record) -> None:
     """The iteration computes no prompts so far."""
     group.work_requests = group.work_tokens = group.work_padded = 0
     group.work_attended = 0.0
+    group.work_decodes = group.work_context = group.work_longest = 0
 
 
 @compiled
@@ -29,13 +30,19 @@ def add_work(requests: Records, group: Record) -> None:
     no_work(group)
     longest = 0
     for i in range(group.n_partial):
-        tokens = group.chunk[i]
-        if tokens > 0:
-            group.work_requests += 1
-            group.work_tokens += tokens
-            held = requests[group.partial[i]].kv
-            group.work_attended += tokens * (2.0 * (held + tokens) - tokens)
-            longest = max(longest, tokens)
+        request, tokens = group.partial[i], group.chunk[i]
+        if tokens == 0:
+            continue
+        held = requests[request].kv
+        if is_last(requests, request):
+            group.work_decodes += 1
+            group.work_context += held + 1
+            group.work_longest = max(group.work_longest, held + 1)
+            continue
+        group.work_requests += 1
+        group.work_tokens += tokens
+        group.work_attended += tokens * (2.0 * (held + tokens) - tokens)
+        longest = max(longest, tokens)
     group.work_padded = group.work_tokens
     if group.pads:
         pad_work(group, longest)
@@ -50,16 +57,16 @@ def pad_work(group: Record, longest: int) -> None:
 
 @compiled
 def work_s(table: Record, group: Record, decodes: int, context: int, longest: int) -> float:
-    """Seconds of one iteration of the prompts that were summed up, and of so many decodes."""
+    """Seconds of one iteration of the work that was summed up, and of so many decodes beside it."""
     return iteration_seconds(
         table,
         group.work_requests,
         group.work_tokens,
         group.work_padded,
         group.work_attended,
-        decodes,
-        context,
-        longest,
+        decodes + group.work_decodes,
+        context + group.work_context,
+        max(longest, group.work_longest),
     )
 
 
@@ -123,6 +130,7 @@ def write_use(requests: Records, group: Record, queue: Ints, decodes: bool, pref
     promised, used = _of_decoding(requests, group, decodes)
     waiting = 0
     held = group.context - (0 if decodes else group.n_decoding)
+    held -= group.shared_blocks * group.block_tokens
     paused = 0 if decodes else group.n_decoding
     for i in range(group.n_partial):
         request = group.partial[i]
@@ -141,6 +149,7 @@ def write_use(requests: Records, group: Record, queue: Ints, decodes: bool, pref
             held, used = held + kv, used + taken(requests, group, request, kv)
             promised += requests[request].reserved
             paused, waiting = paused + 1, waiting - 1
+    used -= group.shared_blocks
     if not (group.displaces or group.until):
         used = group.used_blocks + (growth(group) if decodes else 0)
     row[layout.LOG_HELD], row[layout.LOG_PROMISED], row[layout.LOG_LENT] = held, promised, 0.0
@@ -167,6 +176,9 @@ def write_row(
     row[LOG_WORK + 1] = group.work_tokens if prefills else 0
     row[_PADDED] = group.work_padded if prefills else 0
     row[_ATTENDED] = group.work_attended if prefills else 0.0
+    if prefills:
+        decodes, context = decodes + group.work_decodes, context + group.work_context
+        longest = max(longest, group.work_longest)
     row[layout.LOG_DECODES], row[layout.LOG_CONTEXT] = decodes, context
     row[layout.LOG_LONGEST] = longest
 
@@ -246,3 +258,29 @@ def add_flops(
         before += work
     for rest in range(at, len(grid_s)):
         done[rest] += before
+
+
+@compiled
+def note_busy(
+    busy: Floats, state: Record, group: Record, i: int, from_s: float, to_s: float
+) -> None:
+    """Extend the stretch in which a group computes, or write it down and open another."""
+    if from_s != group.busy_to_s:
+        if group.busy_to_s > group.busy_from_s:
+            busy[state.n_busy, 0] = i
+            busy[state.n_busy, 1] = group.busy_from_s
+            busy[state.n_busy, 2] = group.busy_to_s
+            state.n_busy += 1
+        group.busy_from_s = from_s
+    group.busy_to_s = to_s
+
+
+@compiled
+def take_rows(log: Floats, state: Record, group: Record, i: int) -> None:
+    """Move a group's rows of the log to those of all groups."""
+    for k in range(group.n_rows):
+        log[state.n_log, 0] = i
+        for column in range(group.log_columns):
+            log[state.n_log, 1 + column] = group.rows[k, column]
+        state.n_log += 1
+    group.n_rows = 0

@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 
 from baselines.fcfs import Fcfs
+from harness.engines.recorder import Recorder
 from harness.tests.support.batches import watched
+from harness.tests.support.loads import assert_same_times
 from harness.tests.support.serving import FlatCosts, rule, serve, workload
 from harness.workloads.workload import Workload
 
@@ -25,8 +27,11 @@ def _batches(load: Workload, *, blocks: int = 64, caches: bool = True) -> list[d
     """Tokens that each request computes, batch by batch."""
     seen = watched(Fcfs(rule=rule(chunked_prefill=True)))
     costs = FlatCosts(blocks=blocks, block=BLOCK, load=0.0)
-    recorder = serve(load, seen, costs=costs, prefix_caching=caches, fast_forward=caches)
-    frame = recorder.requests
+
+    def served(fast: bool) -> Recorder:
+        return serve(load, seen, costs=costs, prefix_caching=caches, fast_forward=fast)
+
+    frame = assert_same_times(served).requests
     if caches and not frame["preemptions"].any():
         computed = [sum(step.get(r, 0) for _, step in seen.steps) for r in range(len(load))]
         whole = load.prompt_tokens + load.output_tokens - 1
