@@ -61,7 +61,7 @@ class PrefixCaches:
             self._records.blocks[places] = np.zeros(1, BLOCK)
         group["first_block"], group["first_row"] = part.first_block, part.first_row
         group["buckets"], group["row_blocks"] = sizes.buckets, sizes.row_blocks
-        group["blank_blocks"] = group["capacity_blocks"]
+        group["blank_blocks"], group["found_blocks"] = group["capacity_blocks"], -1
         ring = self._records.blocks[part.first_block]
         ring["older"] = ring["newer"] = part.first_block
 

@@ -124,8 +124,7 @@ class Stepper:
         # A group that has been stepped stays so: what it has begun is not compiled.
         stands = decision.wake_s is None and not live.is_stepped
         if priority_order is not None:
-            caches = live.kv.caches
-            stands &= is_compiled(priority_order, live.group.services, caches=caches)
+            stands &= is_compiled(priority_order, live.group.services, caches=live.kv.caches)
             # Compiled code tells no iterations.
             stands &= not (priority_order.renews and Iterated in self.policy.subscribes)
         if priority_order is not None and stands and self.fast_forward:

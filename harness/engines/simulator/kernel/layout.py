@@ -140,7 +140,7 @@ STATE = [
     ("work_tokens", np.int64),
     ("work_padded", np.int64),
     ("work_attended", np.float64),
-    ("work_decodes", np.int64),  # of requests that found all of their context but its last token
+    ("work_decodes", np.int64),  # of requests that begin with all of their context but one token
     ("work_context", np.int64),
     ("work_longest", np.int64),
     ("first_gap_s", np.float64),  # of the first iteration of a run of decodes
@@ -153,7 +153,7 @@ STATE = [
     ("chunk", *_LIST),  # tokens that each of `partial` computes in flight
     ("heap", *_LIST),  # decoding requests by their end
     # With an order that displaces, requests with a slot in order, and scratch; where prefixes are
-    # cached that has the decoding requests that end with the iteration in flight, in order
+    # cached this has the decoding requests that end with the iterations in flight, in order
     ("slots", *_LIST),
     ("moved", *_LIST),
     ("over", *_LIST),  # requests that have outgrown what was set aside, not told yet
