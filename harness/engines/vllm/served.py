@@ -228,8 +228,9 @@ class ServedGroup:
         if priority_order.displaces is None and self._order is not None:
             return True
         # Others may come first, or take slots, but where all are in the batch and stay in order.
+        # Slots count whole contexts, which may exceed the KV where parts of them are shared.
         runs_all = sum(len(batch.tokens) for batch in decision.launch) == len(self._members)
-        return runs_all and self.told.moves_alike
+        return runs_all and self.told.moves_alike and not self.kv.caches
 
     def _holds(self, repeat: _Repeat) -> bool:
         """Whether neither time nor keys have ended a decision that is repeated."""
