@@ -106,8 +106,10 @@ def refuse_idling(policy: SchedulingPolicy, group: GroupView, decision: Decision
 def refuse_shares(policy: SchedulingPolicy, group: GroupView, decision: Decision) -> None:
     """Raise IllegalDecision for what is not modelled of batches on shares of the SMs."""
     shares = [batch.gpu_share for batch in decision.launch if batch.gpu_share < 1]
+    if not shares:
+        return
     whole = any(batch.until is not Until.ITERATION for batch in decision.launch)
-    if shares and (whole or swaps(decision) or decision.reserve):
+    if whole or swaps(decision) or decision.reserve:
         problem = (
             f"a batch on share {shares[0]:g} of the SMs with requests that run until answered, are"
             " swapped or reserve KV is not modelled"

@@ -110,7 +110,7 @@ class Lifecycle:
     @property
     def is_over(self) -> bool:
         """Whether every request is answered, or never will be."""
-        return not sum(self.remaining.values())
+        return not any(self.remaining.values())
 
     def hold_back(self, service: ServiceId, requests: Iterable[int]) -> None:
         """Requests of a service are in no group: they have come, or have left theirs."""
@@ -126,8 +126,8 @@ class Lifecycle:
         if not homes or not requests:
             return
         del self.held_back[service]
-        known = {r: self._following.pop(r) for r in requests if r in self._following}
-        known = {r: group for r, group in known.items() if group in homes}
+        following = {r: self._following.pop(r) for r in requests if r in self._following}
+        known = {r: group for r, group in following.items() if group in homes}
         chosen = self.dispatching.choose(requests, service, homes, known)
         self._refuse_strangers(chosen.items(), service, homes)
         if len(self.workload.edges):
@@ -178,9 +178,12 @@ class Lifecycle:
 
     def answered(self, requests: Ints) -> bool:
         """Count these as answered; returns whether a service has answered its last request."""
-        is_drained = False
-        ended = np.bincount(self.workload.service[requests], minlength=len(self.remaining))
-        for service, count in zip(self.remaining, ended.tolist(), strict=True):
+        self.state.forget_facts(requests)
+        is_drained, ended = False, [len(requests)]
+        if len(self.remaining) > 1:
+            of = self.workload.service[requests]
+            ended = np.bincount(of, minlength=len(self.remaining)).tolist()
+        for service, count in zip(self.remaining, ended, strict=True):
             self.remaining[service] -= count
             is_drained |= bool(count and not self.remaining[service] and service in self.services)
         return is_drained

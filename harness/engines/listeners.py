@@ -1,38 +1,43 @@
 """Which policies are told of which events."""
 
+from collections import defaultdict
 from dataclasses import dataclass, field
 
 from harness.engines.recorder import Recorder
 from harness.engines.told_keys import Heard
 from harness.interface.events import Event
-from harness.interface.policies import System
+from harness.interface.policies import PlacementPolicy, PrewarmPolicy, SchedulingPolicy, System
+
+_Policies = list[SchedulingPolicy | PlacementPolicy | PrewarmPolicy]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Listeners:
     """The recorder, and the policies of a system, each of which hears what it subscribes to.
 
-    `heard` counts what the scheduling policy has observed.
+    `heard` counts what the scheduling policy has observed, `subscribes` is what any policy hears.
     """
 
     system: System
     recorder: Recorder
     heard: Heard = field(default_factory=Heard)
+    subscribes: frozenset[type[Event]] = field(init=False)
+    _of: dict[type[Event], _Policies] = field(default_factory=lambda: defaultdict(list))
 
-    @property
-    def subscribes(self) -> frozenset[type[Event]]:
-        """What any policy hears."""
-        every = (policy.subscribes for policy in self.system.listeners)
-        return frozenset().union(*every)
+    def __post_init__(self) -> None:
+        """What policies subscribe to stays so."""
+        for policy in self.system.listeners:
+            for kind in policy.subscribes:
+                self._of[kind].append(policy)
+        self.subscribes = frozenset(self._of)
 
     def tell(self, event: Event) -> None:
         """Report an event."""
         self.recorder.event(event)
-        for policy in self.system.listeners:
-            if type(event) in policy.subscribes:
-                policy.observe(event)
-                if policy is self.system.scheduling:
-                    self.heard.note(event)
+        for policy in self._of.get(type(event), ()):
+            policy.observe(event)
+            if policy is self.system.scheduling:
+                self.heard.note(event)
 
     def wants(self, kind: type[Event]) -> bool:
         """Whether an event of this type is worth building."""

@@ -27,6 +27,9 @@ from harness.interface.views import GroupView
 from harness.workloads.prefixes import Prefixes
 from harness.workloads.workload import Workload
 
+FEW = 16
+"""Requests that are looked up one by one."""
+
 
 @dataclass(slots=True)
 class LiveState:
@@ -46,6 +49,7 @@ class LiveState:
     backends: Backends | None = None
     known_s: Floats = field(init=False)
     prefixes: Prefixes = field(init=False)
+    _facts: dict[int, Request] = field(default_factory=dict)
     _has_intake: bool = field(init=False)
     _predicted_tokens: Floats = field(init=False)
     _services: tuple[ServiceId, ...] = field(init=False)
@@ -89,12 +93,24 @@ class LiveState:
         self.arrays = self.arrays._replace(contexts=contexts, cached=contexts["cached"])
 
     def facts(self, request: int) -> Request:
-        """What is known of a request that has arrived."""
-        return self.workload.facts_at(request, self.arrays.arrival_s.item(request))
+        """What is known of a request that has arrived, looked up once until it is answered."""
+        found = self._facts.get(request)
+        if found is None:
+            arrival_s = self.arrays.arrival_s.item(request)
+            found = self._facts[request] = self.workload.facts_at(request, arrival_s)
+        return found
 
     def facts_of(self, requests: Ints) -> Iterator[Request]:
-        """The same of several."""
+        """The same of several; those of many would fill the memory."""
+        if len(requests) <= FEW:
+            return map(self.facts, requests.tolist())
         return self.workload.facts_of(requests, self.arrays.arrival_s[requests])
+
+    def forget_facts(self, requests: Ints) -> None:
+        """These are answered."""
+        if self._facts:
+            for request in requests.tolist():
+                self._facts.pop(request, None)
 
     def table(self, ids: Ints) -> RequestTable:
         """The columns that policies may see, for these ids (ascending)."""

@@ -16,13 +16,10 @@ def overruns(
     now_s: float,
 ) -> Iterator[Overran]:
     """Unfinished requests whose context went beyond their promise with the tokens just `made`."""
-    promises = kv.promises
-    found = []
-    for request, tokens in made.items():
-        promise, view = promises.get(request), views.get(request)
-        if promise is None or view is None:
-            continue
-        if view.context_tokens - tokens <= promise.tokens < view.context_tokens:
+    promises, found = kv.promises, []
+    for request in made.keys() & promises.keys():
+        beyond = views[request].context_tokens - promises[request].tokens
+        if 0 < beyond <= made[request]:
             found.append(request)
     for request in sorted(found):
         yield Overran(now_s, request, group)

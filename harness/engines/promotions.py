@@ -61,4 +61,5 @@ class Promotions:
 
     def forget(self, request: RequestId) -> None:
         """A request has left the group: if it comes again, it has just come."""
-        self._rows[self._ids == request] = _NEW
+        if len(self._ids):
+            self._rows[self._ids == request] = _NEW

@@ -115,7 +115,7 @@ class ToldKeys:
     def forget(self, request: RequestId) -> None:
         """A request has left the group, answered or not."""
         self.promotions.forget(request)
-        row = int(np.searchsorted(self._ids, request))
+        row = int(self._ids.searchsorted(request))
         if row < len(self._ids) and self._ids[row] == request and self._predicted[row] != _GONE:
             self._predicted[row] = _GONE
             self._count -= 1

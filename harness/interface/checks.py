@@ -86,21 +86,20 @@ def _is_plainly_legal(decision: Decision, view: GroupView, supports: frozenset[C
 
 def _are_plain(batches: Sequence[Batch], view: GroupView, supports: frozenset[Capability]) -> bool:
     """Whether there are batches, each of an iteration, that keep to the limits of their group."""
-    share = sum(batch.gpu_share for batch in batches)
-    running = sum(len(batch.tokens) for batch in (*view.in_flight, *batches))
-    return (
-        0 < share <= view.free_share + 1e-9
-        and (Capability.GPU_SHARE in supports or all(it.gpu_share == 1 for it in batches))
-        and running <= view.max_num_seqs
-        and all(
-            batch.until is Until.ITERATION
-            and batch.service in view.services
-            and 0 < batch.gpu_share <= 1
-            and len(batch.tokens) > 0
-            and sum(batch.tokens.values()) <= view.max_num_batched_tokens
-            for batch in batches
-        )
-    )
+    share, running = 0.0, sum([len(batch.tokens) for batch in view.in_flight])
+    for batch in batches:
+        if (
+            batch.until is not Until.ITERATION
+            or batch.service not in view.services
+            or not 0 < batch.gpu_share <= 1
+            or (batch.gpu_share < 1 and Capability.GPU_SHARE not in supports)
+            or not batch.tokens
+            or sum(batch.tokens.values()) > view.max_num_batched_tokens
+        ):
+            return False
+        share += batch.gpu_share
+        running += len(batch.tokens)
+    return 0 < share <= view.free_share + 1e-9 and running <= view.max_num_seqs
 
 
 def _is_written_by_draft(decision: Decision, view: GroupView) -> bool:

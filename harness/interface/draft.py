@@ -11,6 +11,8 @@ from harness.interface.entities import RequestId, ServiceId
 from harness.interface.kv_ledger import KvLedger
 from harness.interface.views import GroupView, RequestView, missing_tokens
 
+_SWAPPED = attrgetter("swapped_tokens")
+
 
 class Draft:
     """One decision, written one batch at a time.
@@ -193,7 +195,7 @@ class Draft:
             or min(missing.values()) <= 0
             or not self._are_idle(missing)
             or not _are_of_one_service(self.view, requests)
-            or any(map(attrgetter("swapped_tokens"), requests))
+            or any(map(_SWAPPED, requests))
             or not (self._kv or self._base).fits(missing)
         ):
             return False

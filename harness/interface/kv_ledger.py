@@ -125,7 +125,7 @@ class KvLedger:
         fewest_tokens = same_tokens or min(self._block_tokens.values())
         blocks = len(tokens) + sum(tokens.values()) // fewest_tokens
         most_bytes = blocks * max(self._block_bytes.values())
-        if not self._loans.accounts and most_bytes <= self._free_bytes:
+        if not self._loans.count and most_bytes <= self._free_bytes:
             return True
         held, accounts = self._held, self._loans.accounts
         free_bytes, linked = self._free_bytes, {}

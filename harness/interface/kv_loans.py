@@ -101,6 +101,7 @@ class Loans:
         self.accounts: dict[RequestId, Account] = {}
         self.promises: dict[RequestId, Reservation] = {}
         self.overdrawn: set[RequestId] = set()
+        self.count = 0  # of those who borrow; without any no rule can be broken
         # Accounts that no copy shares; the others are replaced by one of their own when written.
         self._unshared: set[RequestId] = set()
 
@@ -110,6 +111,7 @@ class Loans:
         twin.accounts = self.accounts.copy()
         twin.promises = self.promises.copy()
         twin.overdrawn = self.overdrawn.copy()
+        twin.count = self.count
         self._unshared = set()
         return twin
 
@@ -193,6 +195,7 @@ class Loans:
 
     def _link(self, name: RequestId, lender: RequestId, account: Account, sign: int) -> None:
         """Put a loan on its lender (sign 1) or take it off (sign -1)."""
+        self.count += sign
         lending = self._writable(lender)
         lending.borrowers ^= {name}
         self._pass_up(lender, sign * account.overflow_blocks, sign * account.loan_blocks)

@@ -254,7 +254,7 @@ class Workload:
 
     def service_of(self, request: int) -> ServiceId:
         """The service that a request calls."""
-        return self.services[int(self.service[request])].id
+        return self.services[self.service.item(request)].id
 
 
 def services_of(models: Iterable[ModelFacts]) -> tuple[Service, ...]:

@@ -78,7 +78,7 @@ class Arriving:
     @property
     def next_s(self) -> float:
         """When the next request arrives that waits for no other and was not handed out."""
-        return float(self.root_s[self.come]) if self.come < len(self.root_s) else np.inf
+        return self.root_s.item(self.come) if self.come < len(self.root_s) else np.inf
 
     @property
     def come_unheard(self) -> bool:
@@ -110,9 +110,11 @@ class Arriving:
         """Dispatch every request that has arrived, and give compiled code those to come."""
         life, now_s = self.lifecycle, self.lifecycle.state.now_s
         first = self.come
-        self.come = max(first, int(np.searchsorted(self.root_s, now_s, side="right")))
-        new = np.concatenate([life.roots[first : self.come], np.array(self.released, np.int64)])
-        self.released.clear()
+        self.come = max(first, int(self.root_s.searchsorted(now_s, side="right")))
+        new = life.roots[first : self.come]
+        if self.released:
+            new = np.concatenate([new, np.array(self.released, np.int64)])
+            self.released.clear()
         if len(new):
             asked = new if self.units is None else self.units.begin(new)
             self.dispatch(asked)
@@ -122,18 +124,20 @@ class Arriving:
             self._hand_over(life.roots[self.come :])
             self.come, self.has_handed_over = len(self.root_s), True
         predictor = life.system.predictor
-        if predictor is not None and predictor.foresees and self.come > first:
+        has_come = self.come > first and len(life.workload.edges) > 0
+        if predictor is not None and predictor.foresees and has_come:
             # Of applications to come nothing is seen before they have.
             is_known = is_ahead | (life.state.known_s <= now_s)
             life.foresee(predictor, np.flatnonzero((life.state.waits > 0) & is_known))
 
     def dispatch(self, requests: Ints) -> None:
         """Requests that are in no group go to those of their services."""
-        asked = self.lifecycle.workload.service[requests]
-        services = self.lifecycle.workload.services
-        for index in np.unique(asked).tolist() if len(services) > 1 else (0,):
-            service = services[index].id
-            self.lifecycle.hold_back(service, requests[asked == index].tolist())
+        load, by_service = self.lifecycle.workload, dict[int, list[int]]()
+        for request, index in zip(requests.tolist(), load.service[requests].tolist(), strict=True):
+            by_service.setdefault(index, []).append(request)
+        for index in sorted(by_service):
+            service = load.services[index].id
+            self.lifecycle.hold_back(service, by_service[index])
             self.lifecycle.hand_out(service)
 
     def _may_look_ahead(self) -> bool:
@@ -142,12 +146,11 @@ class Arriving:
         Where the dispatch policy names groups, these stay, and no call comes in between.
         """
         life, system = self.lifecycle, self.lifecycle.system
-        if not self.fast_forward or self.are_heard or reads_progress(system.dispatch):
+        is_any = any(live.is_compiled for live in self.groups.values())
+        if not is_any or not self.fast_forward or self.are_heard or reads_progress(system.dispatch):
             return False
         stays = Capability.REDEPLOY not in system.placement.requires
-        if life.dispatching.named and (not stays or life.workload.answers_release):
-            return False
-        return any(live.is_compiled for live in self.groups.values())
+        return not life.dispatching.named or (stays and not life.workload.answers_release)
 
     def _hand_over(self, later: Ints) -> None:
         """Compiled code dispatches these when they come, or the policy names their groups now."""

@@ -41,6 +41,7 @@ class CompiledGroups:
 
     `tell_keys` tells the keys of running requests of a group again; `record` takes the stretches
     (start, end) in which a group has computed, and its rows of the log. Prefixes are in `cache`.
+    `releases` says whether calls that wait for answers come by themselves.
     """
 
     requests: RequestArrays
@@ -49,6 +50,7 @@ class CompiledGroups:
     record: Callable[[int, Floats, Floats], None] = lambda number, busy_s, rows: None
     cache: CacheRecords | None = None
     world: World = field(init=False)
+    releases: bool = False
     _tables: list[IterationTable] = field(default_factory=list)
     _free: list[int] = field(default_factory=list)
     _empty: dict[Rule, NDArray[np.void]] = field(default_factory=dict)
@@ -63,11 +65,6 @@ class CompiledGroups:
     def state(self) -> Any:
         """How far the run is."""
         return self.world.state[0]
-
-    @property
-    def releases(self) -> bool:
-        """Whether calls that wait for answers come by themselves."""
-        return bool(self.state["releases"])
 
     def stop_at_parents(self, first_child: Ints) -> None:
         """Every answer that calls wait for is for others to see to."""
@@ -94,7 +91,8 @@ class CompiledGroups:
     ) -> None:
         """Calls that wait for answers come by themselves from now on; see `World`."""
         count = len(self.requests.rows)
-        self.state["releases"], self.state["hand_over_s"] = True, hand_over_s
+        self.releases = self.state["releases"] = True
+        self.state["hand_over_s"] = hand_over_s
         self.world = self.world._replace(
             first_child=first_child,
             children=children,
@@ -108,7 +106,7 @@ class CompiledGroups:
 
     def reset(self, requests: RequestArrays) -> None:
         """Begin again at 0 with other requests and no groups, in the same arrays."""
-        self.requests = requests
+        self.requests, self.releases = requests, False
         self.world.state[:] = np.zeros(1, RUN)
         self.world.groups["is_live"] = self.world.groups["is_due"] = False
         self.world.next_s[:] = np.inf

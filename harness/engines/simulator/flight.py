@@ -1,8 +1,10 @@
 """A batch on its way: what it computes, how long that takes, and how much of it is over."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
+
+import numpy as np
 
 from harness.costs.iteration import (
     decode_iterations_within,
@@ -10,7 +12,9 @@ from harness.costs.iteration import (
     work_seconds,
 )
 from harness.engines.iteration_log import KvUse, LogRow, row_of
-from harness.engines.simulator.group import LiveGroup
+from harness.engines.simulator.group import LiveGroup, LiveRequest
+from harness.engines.state import Ints
+from harness.engines.token_gaps import note_batch
 from harness.interface.decisions import Batch
 from harness.interface.entities import RequestId, Work
 
@@ -19,14 +23,17 @@ from harness.interface.entities import RequestId, Work
 class Flight:
     """A batch being computed: `iterations` of it, the last of which ends at `ends_s`.
 
-    All are alike, or those after the first compute `then`. `prompts` are the requests of the batch
-    that do not decode at first. Taking requests in, deciding, and waiting for KV to be copied take
-    `before_s` before the first. What the first `booked` of them have produced is known already. All
-    take `slows` times as long as on all SMs, alone. `use` is there if the log is kept.
+    All are alike, or those after the first compute `then`. `views` and `ids` are of the requests of
+    the batch, `prompts` those that do not decode at first. Taking requests in, deciding, and
+    waiting for KV to be copied take `before_s` before the first. What the first `booked` of them
+    have produced is known already. All take `slows` times as long as on all SMs, alone. `use` is
+    there if the log is kept.
     """
 
     live: LiveGroup
     batch: Batch
+    views: list[LiveRequest]
+    ids: Ints
     work: Work
     prompts: list[RequestId]
     table: Any
@@ -92,20 +99,33 @@ class Flight:
         ended = begun if self.start_s + self.seconds(begun) <= now_s else begun - 1
         return min(ended, self.iterations - 1)
 
-    def span_s(self, iterations: int) -> tuple[float, float]:
-        """From the end of what is booked to the end of so many iterations."""
-        since_s = self.start_s + self.seconds(self.booked) if self.booked else self.start_s
-        ends = iterations == self.iterations
-        return since_s, self.ends_s if ends else self.start_s + self.seconds(iterations)
+    def end_s(self, iterations: int) -> float:
+        """When so many of them have ended, or none."""
+        if iterations == self.iterations:
+            return self.ends_s
+        return self.start_s + self.seconds(iterations) if iterations else self.start_s
+
+    def note_gaps(self, made: Mapping[RequestId, int], more: int, to_s: float) -> None:
+        """Count the gaps between the tokens of so many further iterations, which end at `to_s`."""
+        arrays, ids, first_s, second_s = self.live.state.arrays, self.ids, to_s, 0.0
+        if 0 in made.values():
+            ids = np.array([request for request, tokens in made.items() if tokens], np.int64)
+            if not len(ids):
+                return
+        if more > 1:
+            first_s = self.end_s(self.booked + 1)
+            second_s = self.end_s(self.booked + 2) - first_s
+        note_batch(arrays.rows, arrays.gaps, ids, first_s, second_s, to_s, more)
 
 
-def work_of(live: LiveGroup, batch: Batch, *, pads: bool) -> tuple[Work, list[RequestId]]:
-    """What a batch computes, and which of its requests do not decode."""
-    members, prompts = live.members, []
+def work_of(
+    views: Iterable[LiveRequest], batch: Batch, *, pads: bool
+) -> tuple[Work, list[RequestId]]:
+    """What a batch of requests computes, and which of them do not decode."""
+    prompts = []
     decodes = tokens_in = context = longest = longest_prompt = 0
     attended = 0.0
-    for request, tokens in batch.tokens.items():
-        view = members[request]
+    for view, (request, tokens) in zip(views, batch.tokens.items(), strict=True):
         held, total = view.kv_tokens, view.context_tokens
         # `is_decode`, without a call for each
         if 0 < held == total - 1 >= view.facts.prompt_tokens:
@@ -125,7 +145,7 @@ def work_of(live: LiveGroup, batch: Batch, *, pads: bool) -> tuple[Work, list[Re
     return Work(len(prompts), tokens_in, padded, attended, decodes, context, longest), prompts
 
 
-def decodes_after(live: LiveGroup, batch: Batch) -> Work:
+def decodes_after(views: Iterable[LiveRequest]) -> Work:
     """What each iteration after the first computes of a batch that no request joins or leaves."""
-    contexts = [live.members[request].context_tokens + 1 for request in batch.tokens]
+    contexts = [view.context_tokens + 1 for view in views]
     return Work(0, 0, 0, 0.0, len(contexts), sum(contexts), max(contexts))

@@ -1,7 +1,8 @@
 """Groups on the virtual clock: their requests, their KV and what they compute."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from types import MappingProxyType
 
 import numpy as np
@@ -79,6 +80,11 @@ class LiveRequest:
         """In a batch in flight now."""
         in_flight = self._group.in_flight
         return bool(in_flight) and any(self.facts.id in batch.tokens for batch in in_flight)
+
+
+def tokens_left(request: LiveRequest) -> int:
+    """How many tokens it will yet produce: for engines only."""
+    return request._last_tokens - request.context_tokens
 
 
 # How a group lets its requests grow: assignment to the attribute is refused, to its slot it is not.
@@ -271,22 +277,27 @@ class LiveGroup:
         del self.members[request]
 
     def produce(
-        self, batch: Batch, iterations: int, seconds: float, first_s: float, *, goes_on: bool
+        self,
+        batch: Batch,
+        views: Sequence[LiveRequest],
+        ids: Ints,
+        iterations: int,
+        seconds: float,
+        first_s: float,
     ) -> tuple[dict[RequestId, int], list[RequestId]]:
         """A batch of members ends now, computed so many times; first tokens came at `first_s`.
 
-        Returns the tokens that each has produced, and which are answered: those whose answer needs
-        fewer iterations have gone on as padding. The KV of the first iteration is in the ledger
-        since the launch; where the batch `goes_on`, that of the next one enters it now.
+        `views` and `ids` are of its requests. Returns the tokens that each has produced, and which
+        are answered: those whose answer needs fewer iterations have gone on as padding.
         """
-        members, arrays = self.members, self.state.arrays
-        made, answered = dict.fromkeys(batch.tokens, iterations), []
-        for request, computed in batch.tokens.items():
-            view = members[request]
+        arrays, made = self.state.arrays, dict.fromkeys(batch.tokens, iterations)
+        answered, held_tokens = [], []
+        for view, (request, computed) in zip(views, batch.tokens.items(), strict=True):
             context, last = view.context_tokens, view._last_tokens
             tokens = iterations if context + iterations <= last else last - context
             held = view.kv_tokens + computed + tokens - 1
             _set_kv(view, held)
+            held_tokens.append(held)
             if held < context:
                 made[request] = 0
                 continue
@@ -298,30 +309,19 @@ class LiveGroup:
             _set_context(view, context)
             if context == last:
                 answered.append(request)
-        count = len(made)
-        ids, new = np.fromiter(made, np.int64, count), np.fromiter(made.values(), np.int64, count)
-        arrays.generated[ids] += new
-        # A prompt that is not whole yet has made none; all of what it computed is held.
-        computed_tokens = np.fromiter(batch.tokens.values(), np.int64, count)
-        arrays.kv[ids] += computed_tokens + np.maximum(new, 1) - 1
+        arrays.generated[ids] += np.fromiter(made.values(), np.int64, len(made))
+        arrays.kv[ids] = held_tokens
         arrays.gpu_s[ids] += seconds
-        if goes_on:
-            self.kv.grow_all(made)
-        elif iterations > 1:
-            self.kv.grow_all({request: tokens - 1 for request, tokens in made.items()})
         return made, answered
-
-    def tokens_left(self, requests: Iterable[RequestId]) -> list[int]:
-        """How many tokens each of these members will yet produce: for engines only."""
-        views = [self.members[request] for request in requests]
-        return [view._last_tokens - view.context_tokens for view in views]
 
     def open_ids(self) -> Ints:
         """Unfinished requests here, ascending."""
-        known = np.array([*self.members, *self.inbox], np.int64)
+        count = len(self.members) + len(self.inbox)
+        known = np.fromiter(chain(self.members, self.inbox), np.int64, count)
         if self.is_compiled:
             known = np.concatenate([known, self.compiled.open_ids(self.number)])
-        return np.sort(known)
+        # Members are in order.
+        return np.sort(known) if self.is_compiled or self.inbox else known
 
 
 @dataclass(frozen=True, slots=True)
@@ -348,8 +348,10 @@ class GroupWindow:
     @property
     def kv(self) -> KvLedger:
         """KV held and promised here."""
-        self._live.absorb()
-        return self._live.kv
+        live = self._live
+        if live.inbox:
+            live.absorb()
+        return live.kv
 
     @property
     def free_host_bytes(self) -> int:

@@ -345,17 +345,16 @@ class _Run:
         self._prewarm()
         self._decide()
         while not self.lifecycle.is_over and self.state.now_s < horizon_s:
-            next_s = min(self.timeline.next_s, self.arrivals.next_s, horizon_s)
-            done = np.zeros(0, np.int64)
-            if self.orders.by_number or self.compiled.releases:
-                next_s, done = self._run_compiled(next_s)
+            soonest_s = min(self.timeline.next_s, self.arrivals.next_s, horizon_s)
+            next_s, done = self._run_compiled(soonest_s)
             if horizon_s == np.inf:
                 self._refuse_standstill(next_s)
             self.state.now_s = self.compiled.state["now_s"] = next_s
             if Iterated in self.told.subscribes:
                 self.stepper.catch_up()
             self._finish(done)
-            self.orders.tell_overruns()
+            if self._may_be_compiled:
+                self.orders.tell_overruns()
             self._happen_due()
             if self.units is not None:
                 self.units.tell_ended()
@@ -372,19 +371,20 @@ class _Run:
             self.recorder.cut_off_s = self.state.now_s
             self.stepper.cut_off()
 
+    @property
+    def _may_be_compiled(self) -> bool:
+        """Whether compiled code has had anything to do."""
+        return bool(self.orders.by_number) or self.compiled.releases
+
     def _prewarm(self) -> None:
         if self.units is not None:
             self.units.prewarm()
 
     def _refuse_standstill(self, next_s: float) -> None:
         """Raise ValueError where nothing will ever happen again after the instant that is next."""
-        if (
-            self.compiled.is_working
-            or self.arrivals.next_s < np.inf
-            or self.timeline.has(
-                Due.BATCH_ENDS, Due.UNIT_ENDS, Due.BACKEND_READY, Due.ARRIVAL, Due.PREDICTION
-            )
-        ):
+        kinds = Due.BATCH_ENDS, Due.UNIT_ENDS, Due.BACKEND_READY, Due.ARRIVAL, Due.PREDICTION
+        comes = self.arrivals.next_s < np.inf or self.timeline.has(*kinds)
+        if comes or self.compiled.is_working:
             self.wakes = 0
             return
         self.wakes += 1
@@ -396,6 +396,8 @@ class _Run:
 
         Returns that instant, and the requests answered by then, in order of their end.
         """
+        if not self._may_be_compiled:
+            return until_s, np.zeros(0, np.int64)
         compiled, turns = self.compiled, self.lifecycle.dispatching.turns
         services = self.lifecycle.workload.services
         facts = compiled.world.services
@@ -435,7 +437,7 @@ class _Run:
     def _arrive(self) -> None:
         """Hand out the requests that have arrived."""
         arrivals, compiled = self.arrivals, self.compiled
-        if outside := compiled.take_outside():
+        if self._may_be_compiled and (outside := compiled.take_outside()):
             self.orders.take_over(outside)
             arrivals.released += outside
         if arrivals.next_s <= self.state.now_s or arrivals.released:

@@ -14,10 +14,9 @@ from harness.engines.recorder import GpuUse, Recorder
 from harness.engines.simulator.cached_contents import NEEDS_WHOLE_PROMPTS, CachedContents
 from harness.engines.simulator.deciding import Deciding
 from harness.engines.simulator.flight import Flight, decodes_after, work_of
-from harness.engines.simulator.group import LiveGroup
+from harness.engines.simulator.group import LiveGroup, tokens_left
 from harness.engines.simulator.rules import is_compiled
 from harness.engines.simulator.timeline import Due, Timeline
-from harness.engines.token_gaps import note_batch
 from harness.engines.told_keys import Heard
 from harness.interface.applied import after
 from harness.interface.decisions import Batch, Decision, PriorityOrder, Until
@@ -93,7 +92,7 @@ class Stepper:
 
     def is_under_way(self, flight: Flight) -> bool:
         """Whether no shorter one has replaced it."""
-        return any(one is flight for one in self.under_way(flight.live))
+        return any([one is flight for one in self.under_way(flight.live)])
 
     def _has_room(self, live: LiveGroup) -> bool:
         """Whether a group may begin something: it is idle, or has SMs to share and was stirred."""
@@ -148,16 +147,12 @@ class Stepper:
 
     def keep_told(self, live: LiveGroup) -> None:
         """Ask the keys that are due while a batch is computed; a run of iterations ends then."""
-        told, predictions = live.told, len(self.state.predicted)
-        here = len(live.members) + len(live.inbox)
-        if (
-            told.order is None
-            or not told.order.asks
-            or (
-                (len(told), told.predictions) == (here, predictions)
-                and not told.are_stale(self.heard, live.now_s)
-            )
-        ):
+        told = live.told
+        if told.order is None or not told.order.asks:
+            return
+        predictions, here = len(self.state.predicted), len(live.members) + len(live.inbox)
+        as_told = (len(told), told.predictions) == (here, predictions)
+        if as_told and not told.are_stale(self.heard, live.now_s):
             return
         self.catch_up()
         due_s, told.predictions = told.due_s, predictions
@@ -199,7 +194,8 @@ class Stepper:
 
     def _flight(self, live: LiveGroup, batch: Batch, *, pads: bool, seconds: float) -> Flight:
         """A batch of one iteration, or of as many as answers need."""
-        work, prompts = work_of(live, batch, pads=pads)
+        views = [live.members[request] for request in batch.tokens]
+        work, prompts = work_of(views, batch, pads=pads)
         read_s = 0.0
         if self.contents is not None and prompts:
             tokens = {request: batch.tokens[request] for request in prompts}
@@ -210,15 +206,17 @@ class Stepper:
         service, tp = batch.service, live.group.tensor_parallel
         whole = batch.until is not Until.ITERATION
         table = self.deciding.record(service, tp, whole=whole)
-        flight = Flight(live, batch, work, prompts, table, live.now_s, 1, 0.0)
+        ids = np.array([*batch.tokens], np.int64)
+        flight = Flight(live, batch, views, ids, work, prompts, table, live.now_s, 1, 0.0)
         flight.slows = self._slows(live, batch, work)
-        longer_s = read_s + live.host.longer_s(live.now_s, flight.seconds(1))
-        flight.before_s = longer_s + self.deciding.before_s(seconds, whole=whole)
+        if live.host.idle_s > live.now_s:
+            read_s += live.host.longer_s(live.now_s, flight.seconds(1))
+        flight.before_s = read_s + self.deciding.before_s(seconds, whole=whole)
         flight.before_s += live.receiving_s
         live.receiving_s = 0.0
         if whole:
-            flight.then = decodes_after(live, batch)
-            left = live.tokens_left(batch.tokens)
+            flight.then = decodes_after(views)
+            left = list(map(tokens_left, views))
             flight.iterations = min(left) if batch.until is Until.FIRST else max(left)
         return flight
 
@@ -279,7 +277,7 @@ class Stepper:
     def _steady_iterations(self, flight: Flight, decision: Decision) -> int:
         """Iterations until a finish, short KV, or `wake_s`; events cut the run short later."""
         live, batch = flight.live, flight.batch
-        most = flight.iterations = min(live.tokens_left(batch.tokens))
+        most = flight.iterations = min(map(tokens_left, flight.views))
         if decision.at_most is not None:
             most = flight.iterations = min(most, decision.at_most)
         if decision.wake_s is not None:
@@ -287,8 +285,7 @@ class Stepper:
         # The KV of the first one is in the ledger already.
         kv, requests, others = live.kv, batch.tokens.keys(), self._to_grow(live)
         if Overran in self.hears:
-            views = [live.members[request] for request in requests]
-            most = flight.iterations = within_promises(views, kv, most)
+            most = flight.iterations = within_promises(flight.views, kv, most)
         if kv.fits({**others, **dict.fromkeys(requests, most - 1)}):
             return most
         fits = 1
@@ -317,16 +314,14 @@ class Stepper:
 
     def _cut(self, live: LiveGroup) -> None:
         """End runs of iterations at their next boundaries."""
-        flights = self.under_way(live)
-        for place, flight in enumerate(flights):
+        for flight in self.under_way(live):
             if flight.iterations == 1 or flight.then is not None:
                 continue
             iterations = flight.iterations_within(self.state.now_s - flight.start_s)
             if iterations < flight.iterations:
-                cut = replace(flight, iterations=iterations)
-                cut.ends_s = flight.start_s + cut.seconds(iterations)
-                self.flights[id(live)][place] = cut
-                self.timeline.add(cut.ends_s, Due.BATCH_ENDS, cut)
+                flight.iterations = iterations
+                flight.ends_s = flight.start_s + flight.seconds(iterations)
+                self.timeline.add(flight.ends_s, Due.BATCH_ENDS, flight)
 
     def end(self, flight: Flight) -> bool:
         """A batch is done: grow, produce, finish. False if a shorter flight replaced it."""
@@ -393,7 +388,7 @@ class Stepper:
         now_s = self.state.now_s
         ended = [(flight, flight.ended_by(now_s)) for flight in flights]
         due = [(flight, count) for flight, count in ended if count > flight.booked]
-        for flight, count in sorted(due, key=lambda one: one[0].span_s(one[1])[1]):
+        for flight, count in sorted(due, key=lambda one: one[0].end_s(one[1])):
             self._book(flight, count)
 
     def cut_off(self) -> None:
@@ -412,29 +407,24 @@ class Stepper:
         Returns the tokens that each has produced, and which are answered.
         """
         live, batch = flight.live, flight.batch
-        since_s, to_s = flight.span_s(iterations)
+        since_s, to_s = flight.end_s(flight.booked), flight.end_s(iterations)
         first_s = to_s
         if batch.until is Until.FIRST:
             first_s = flight.start_s + flight.seconds(1)
-        more, goes_on = iterations - flight.booked, iterations < flight.iterations
-        seconds = (to_s - since_s) * batch.gpu_share
-        made, answered = live.produce(batch, more, seconds, first_s, goes_on=goes_on)
+        more, seconds = iterations - flight.booked, (to_s - since_s) * batch.gpu_share
+        made, answered = live.produce(batch, flight.views, flight.ids, more, seconds, first_s)
+        # The KV of the first iteration is in the ledger since the launch; if this was not the last
+        # one, that of the next enters it now.
+        if iterations < flight.iterations:
+            live.kv.grow_all(made)
+        elif more > 1:
+            live.kv.grow_all({request: tokens - 1 for request, tokens in made.items()})
         if batch.until is not Until.ALL:
-            self._note_gaps(flight, made, more)
+            flight.note_gaps(made, more, to_s)
         flight.booked = iterations
         if Iterated in self.hears:
             self.tell(Iterated(to_s, live.group.id, batch, to_s - since_s, made, more))
         return made, answered
-
-    def _note_gaps(self, flight: Flight, made: Mapping[RequestId, int], more: int) -> None:
-        """Count the gaps between the tokens of so many further iterations of a flight."""
-        ids = np.array([request for request, tokens in made.items() if tokens], np.int64)
-        if not len(ids):
-            return
-        ends_s = [flight.span_s(flight.booked + count)[1] for count in (1, min(2, more), more)]
-        second_s = ends_s[1] - ends_s[0]
-        arrays = self.state.arrays
-        note_batch(arrays.rows, arrays.gaps, ids, ends_s[0], second_s, ends_s[2], more)
 
 
 def _steady_if_it_stays(live: LiveGroup, order: PriorityOrder, decision: Decision) -> Decision:

@@ -17,7 +17,7 @@ from harness.engines.engine import Slots, refuse_seconds, refuse_unmet_needs
 from harness.engines.recorder import Recorder
 from harness.engines.simulator.deciding import TIMED
 from harness.engines.simulator.flight import Flight
-from harness.engines.simulator.group import LiveGroup, LiveRequest
+from harness.engines.simulator.group import LiveGroup, LiveRequest, tokens_left
 from harness.engines.simulator.loop import Simulator, serve
 from harness.engines.simulator.stepping import Stepper
 from harness.engines.simulator.warm_up import warm_up
@@ -225,7 +225,7 @@ class _DryStepper(Stepper):
                 group.known[request] = engine_request(
                     view.facts,
                     self.prefixes.token_owners(request, view.context_tokens),
-                    live.tokens_left([request])[0],
+                    tokens_left(view),
                     block_tokens=scheduler.block_size if scheduler.caches else None,
                 )
                 scheduler.add_request(group.known[request])
