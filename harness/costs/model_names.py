@@ -1,6 +1,7 @@
 """How a model is named: a short name of a list, or the path of what tells its facts."""
 
 import os
+from functools import cache
 from pathlib import Path
 
 CONFIG = "config.json"
@@ -21,6 +22,7 @@ def is_config(name: str) -> bool:
     return name.endswith(SUFFIXES) or os.path.isabs(name)
 
 
+@cache
 def model_of(service: str) -> str:
     """The model that a service runs; of two services of one model each is `model~tag`.
 
