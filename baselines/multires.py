@@ -90,27 +90,23 @@ class MultiRes:
         self, draft: Draft, table: RequestTable, rows: Bools, holders: int, left_tokens: int
     ) -> bool:
         """Admit waiting requests; whether none is left for lack of tokens or cut by them."""
-        names = table.id[rows]
-        service, kv = next(iter(draft.view.services)), draft.kv
-        capacity = kv.capacity_blocks(service)
+        names, service = table.id[rows], next(iter(draft.view.services))
+        capacity = draft.view.kv.capacity_blocks(service)
         allocated = self._allocations_tokens(table, rows)
-        blocks = -(-allocated // kv.block_tokens)
-        if blocks.max() > capacity:
-            row = int(np.argmax(blocks))
-            raise ValueError(
-                f"r{names[row]} needs {blocks[row]} blocks of KV for its prompt and answer,"
-                f" {allocated[row]} tokens, and {capacity} are there"
-            )
+        blocks = -(-allocated // draft.view.kv.block_tokens)
+        _refuse_larger(names, allocated, blocks, capacity)
         wanted = table.prompt_tokens[rows] + table.generated_tokens[rows]
         demand = np.where(wanted > self._most_tokens, 1, wanted)
-        waits, whole = np.ones(len(names), np.bool_), True
+        # Where only decodes run, as many tokens are left in the next iteration.
         only_decodes = left_tokens == self._most_tokens - holders
+        if only_decodes and demand.min() > left_tokens:
+            return True
+        waits, whole, kv = np.ones(len(names), np.bool_), True, draft.kv
         for _ in range(self._max_num_seqs - holders):
             free_blocks = kv.free_blocks(service)
             fits_kv = waits & (blocks <= free_blocks)
             fits = fits_kv & (demand <= left_tokens)
             if not fits.any():
-                # Where only decodes run, as many tokens are left in the next iteration.
                 return whole and (not fits_kv.any() or bool(only_decodes and waits.all()))
             distance = ((left_tokens - demand) / self._most_tokens) ** 2 + (
                 (free_blocks - blocks) / capacity
@@ -126,3 +122,13 @@ class MultiRes:
                 draft.try_add(request, tokens)
                 left_tokens -= tokens
         return whole
+
+
+def _refuse_larger(names: Ints, allocated: Ints, blocks: Ints, capacity: int) -> None:
+    """Raise ValueError for a request that will never have all its KV."""
+    if blocks.max() > capacity:
+        row = int(np.argmax(blocks))
+        raise ValueError(
+            f"r{names[row]} needs {blocks[row]} blocks of KV for its prompt and answer,"
+            f" {allocated[row]} tokens, and {capacity} are there"
+        )
