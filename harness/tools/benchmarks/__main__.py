@@ -39,6 +39,7 @@ BENCHMARKS: Mapping[str, Callable[[], dict[str, float]]] = {
     "prefix caching": prefix_caching.measure,
     "scheduler overhead": scheduler_overhead.measure,
     "shared groups": shared_groups.measure,
+    "SM shares": shared_groups.measure_sm_shares,
     "speed": speed.measure,
     "sweep": commands.measure_sweeps,
 }

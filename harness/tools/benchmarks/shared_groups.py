@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Sequence
+from copy import deepcopy
 from typing import ClassVar
 
 from baselines.least_loaded import ORDERS, LeastLoaded
@@ -12,10 +13,11 @@ from harness.interface.policies import Capability
 from harness.interface.views import ClusterView
 from harness.tools.benchmarks.moving_policies import Ordered, Unaware, doubling_budget_s
 from harness.tools.benchmarks.reference_load import best_s, serve_s, vllm_policy, vllm_rule, w1
+from harness.tools.benchmarks.speed import policies
 from harness.workloads.workload import Workload
 
 GROUPS, SERVICES, REQUESTS, REPEATS = 32, 16, 15_000, 3
-DISPATCHED = 64_000
+DISPATCHED, SHARED_SMS = 64_000, 2_000
 RULE = vllm_rule(chunked_prefill=False, max_num_batched_tokens=4096)
 
 
@@ -65,6 +67,22 @@ def measure() -> dict[str, float]:
         print(f"no figure for shared groups: {refused}", file=sys.stderr)
         return {}
     return {"shared_groups_requests_per_s": len(load) / seconds}
+
+
+def measure_sm_shares() -> dict[str, float]:
+    """Two services on each of two GPUs, side by side on shares of the SMs, W1 on each GPU.
+
+    The slowest policy that gives such shares; the best of several repetitions after a warm-up.
+    """
+    load, slowest_s = w1(SHARED_SMS, 2, 2), 0.0
+    placement = Unchanged(pairs(load.services, 2))
+    for policy in policies().values():
+        if Capability.GPU_SHARE in policy.requires:
+            every_s = [
+                serve_s(deepcopy(policy), load, 2, placement=placement) for _ in range(1 + REPEATS)
+            ]
+            slowest_s = max(slowest_s, min(every_s[1:]))
+    return {"sm_shares_requests_per_s": len(load) / slowest_s}
 
 
 def shared_s(load: Workload) -> float:
