@@ -8,7 +8,7 @@ Idea       A request enters the first queue whose quantum covers its prompt, and
            loses its place goes to host memory. A request that has not run for a while is promoted
            to the front of the first queue.
 Map        4.1 skip-join MLFQ        -> `_key`, pieces by GPU seconds
-           4.1 starvation prevention -> `promotes_after_s`, then `_promoted`
+           4.1 starvation prevention -> `AfterSeconds`, then `_promoted`
            4.2 proactive KV swapping -> `displaces`
 Constants  `quantum_s` of the first queue, `ratio` between two queues, `queues`, `promote_s`: see
            scenarios/policy/fastserve.yaml and fastserve_promoting.yaml; for services that share a
@@ -32,6 +32,7 @@ from harness.interface.entities import ServiceId, Work
 from harness.interface.events import Event
 from harness.interface.moving import MovingKey, Progress
 from harness.interface.policies import Capability, CostModel
+from harness.interface.promotion import AfterSeconds
 from harness.interface.tables import Floats, RequestTable
 from harness.interface.views import GroupView
 
@@ -72,7 +73,7 @@ class FastServe:
         self._costs, self._rule = costs, rule
         self._displaces = None if displaces is None else Displaced(displaces)
         self._quanta_s: Floats = quantum_s * ratio ** np.arange(queues, dtype=np.float64)
-        self._promote_s = promote_s
+        self._promotion = None if promote_s is None else AfterSeconds(promote_s, self._promoted)
         self._standing: dict[tuple[int, int | None], Decision] = {}
         """By GPUs of a group and the tokens it sets aside."""
         self._prompts: dict[tuple[ServiceId, int, int], float] = {}
@@ -97,8 +98,7 @@ class FastServe:
             self._rule,
             self._displaces,
             reserve_tokens,
-            promotes_after_s=self._promote_s,
-            promoted=None if self._promote_s is None else self._promoted,
+            promotion=self._promotion,
         )
 
     def _key_on(self, tensor_parallel: int, table: RequestTable) -> MovingKey:

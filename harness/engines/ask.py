@@ -77,7 +77,7 @@ def one_batch(
         return draft.decision(until=rule.until, wake_s=min(times_s, default=None))
     if has_phases(group.group.services, priority_order):
         stays_s = fill_by_phase(draft, order, priority_order, ran_s, moves=moves)
-        is_looked_at = wake_s is not None or priority_order.promotes_after_s is not None
+        is_looked_at = wake_s is not None or priority_order.promotion is not None
         if is_looked_at or stays_s <= group.now_s:
             return draft.decision(wake_s=wake_s)
         return draft.decision(wake_s=stays_s if stays_s < inf else None, steady=True)

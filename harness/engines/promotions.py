@@ -1,11 +1,14 @@
 """Which requests of a group have been promoted (`PriorityOrder`), where it decides in Python."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from harness.interface.entities import RequestId
-from harness.interface.tables import TIE_S, Floats, Ints, RequestTable
+from harness.interface.moving import MovingKey
+from harness.interface.promotion import AfterIterations, Promotion
+from harness.interface.tables import TIE_S, Bools, Floats, Ints, RequestTable
 
 _NEW = (0.0, np.nan, 0.0, 0.0)
 """Of a request that no decision has seen."""
@@ -17,8 +20,8 @@ _GPU_S, _SINCE_S, _BEGUN, _ROUND = range(4)
 
 
 @dataclass(slots=True)
-class Promotions:
-    """Those of one group; `new` says how many there were in the last decision."""
+class _BySeconds:
+    """Promotions after seconds; `new` says how many there were in the last decision."""
 
     new: int = 0
     _rounds: int = 0
@@ -63,3 +66,100 @@ class Promotions:
         """A request has left the group: if it comes again, it has just come."""
         if len(self._ids):
             self._rows[self._ids == request] = _NEW
+
+
+@dataclass(slots=True)
+class _ByIterations:
+    """Promotions after iterations; `new` says how many there were in the last decision.
+
+    `_ran_at` has the number of the last iteration that each request ran in or was promoted after;
+    at first, of the last one that had ended when it came. `_left` has how many iterations each
+    promoted request may still run in.
+    """
+
+    new: int = 0
+    _ended: int = 0
+    _ran_at: dict[int, int] = field(default_factory=dict)
+    _left: dict[int, int] = field(default_factory=dict)
+
+    def come(self, request: RequestId) -> None:
+        """A request has come to the group, if it is not known yet."""
+        self._ran_at.setdefault(request, self._ended)
+
+    def ran(self, requests: Iterable[RequestId], iterations: int) -> None:
+        """These have run in so many iterations of the group."""
+        self._ended += iterations
+        for request in requests:
+            if request in self._ran_at:
+                self._ran_at[request] = self._ended
+            if request in self._left:
+                self._left[request] -= iterations
+                if self._left[request] <= 0:
+                    del self._left[request]
+
+    def look(self, ids: Ints, promotion: AfterIterations) -> Bools:
+        """Promote those that have not run for long enough; returns which are promoted now."""
+        self.new, names = 0, ids.tolist()
+        for name in names:
+            if self._ended - self._ran_at.setdefault(name, self._ended) >= promotion.iterations:
+                self._ran_at[name], self._left[name] = self._ended, promotion.runs
+                self.new += 1
+        return np.array([name in self._left for name in names], np.bool_)
+
+    def clear(self) -> None:
+        """The requests go by another order: all have just come."""
+        self._ran_at = dict.fromkeys(self._ran_at, self._ended)
+        self._left.clear()
+
+    def forget(self, request: RequestId) -> None:
+        """A request has left the group: if it comes again, it has just come."""
+        self._ran_at.pop(request, None)
+        self._left.pop(request, None)
+
+
+@dataclass(slots=True)
+class Promotions:
+    """Those of one group."""
+
+    _by_seconds: _BySeconds = field(default_factory=_BySeconds)
+    _by_iterations: _ByIterations = field(default_factory=_ByIterations)
+
+    def come(self, request: RequestId) -> None:
+        """A request has come to the group."""
+        self._by_iterations.come(request)
+
+    def ran(self, requests: Iterable[RequestId], iterations: int) -> None:
+        """These have run in so many iterations of the group."""
+        self._by_iterations.ran(requests, iterations)
+
+    def keys(
+        self,
+        table: RequestTable,
+        promotion: Promotion,
+        own: Floats | MovingKey,
+        promoted: Floats | MovingKey,
+        now_s: float,
+    ) -> tuple[Floats, int]:
+        """The keys of a decision about the requests of a table, and how many it promotes.
+
+        Of each request are given its `own` key and the one that it goes by while it is `promoted`.
+        """
+        if isinstance(promotion, AfterIterations):
+            assert not isinstance(own, MovingKey)
+            assert not isinstance(promoted, MovingKey)
+            is_up = self._by_iterations.look(table.id, promotion)
+            return np.where(is_up, promoted, own), self._by_iterations.new
+        assert isinstance(own, MovingKey)
+        assert isinstance(promoted, MovingKey)
+        found = self._by_seconds.look(table, own.progress(table), promotion.seconds, now_s)
+        return own.where_promoted(promoted, *found).at(table), self._by_seconds.new
+
+    def clear(self) -> None:
+        """The requests go by another order: all have just come."""
+        self._by_seconds.clear()
+        self._by_iterations.clear()
+
+    def forget(self, request: RequestId) -> None:
+        """A request has left the group: if it comes again, it has just come."""
+        self._by_seconds.forget(request)
+        self._by_iterations.forget(request)

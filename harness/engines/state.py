@@ -92,8 +92,11 @@ ELSEWHERE, IN_CHAIN, RUNS, PROMOTED_NOW = range(4)
 
 IDLE = np.dtype(
     [
-        ("since_s", np.float64),
+        ("since", np.float64),
         ("begun", np.float64),
+        ("own_key", np.float64),
+        ("promoted_key", np.float64),
+        ("left", np.int64),
         ("round", np.int64),
         ("earlier", np.int32),
         ("later", np.int32),
@@ -126,10 +129,11 @@ class RequestArrays(NamedTuple):
     from which it takes blocks beyond what is set aside. `pieces` has what a key that moves is made
     of: request, piece, and END, VALUE and SLOPE as in `MovingKey`; no rows where keys stand still.
     `promoted` has the pieces by which it goes once it is promoted, and `idle` since when it has
-    not run (`since_s`), its progress when it was promoted (`begun`), the number of the decision in
-    which it was (`round`; 0: never), its neighbours among those of its group that do not run, by
-    when they last ran (`earlier`, `later`; -1: none), and its `stage` there; no rows where no order
-    promotes.
+    not run (`since`, in seconds or iterations of its group), its progress when it was promoted
+    (`begun`), the number of the decision in which it was (`round`; 0: never), its neighbours among
+    those of its group that do not run, by when they last ran (`earlier`, `later`; -1: none), and
+    its `stage` there; after iterations, its keys of numbers (`own_key`, `promoted_key`) and how
+    many iterations it may yet run in as promoted (`left`); no rows where no order promotes.
     `token_s` is when its last token came, and `longest_gap_s` the longest time between two of its
     tokens; a decoding request of a compiled group has both there. `gaps` counts the gaps of all
     requests by length (`token_gaps`).

@@ -17,7 +17,7 @@ import numpy as np
 
 from harness.engines.ask import one_batch
 from harness.engines.promotions import Promotions
-from harness.interface.decisions import Decision, PriorityOrder
+from harness.interface.decisions import Batch, Decision, PriorityOrder
 from harness.interface.entities import RequestId, ServiceId
 from harness.interface.events import Event, Overran
 from harness.interface.filling import NOTHING_RESERVED, in_priority_order
@@ -75,7 +75,7 @@ class ToldKeys:
     _ids: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
     _predicted: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
     _key: Floats | MovingKey = field(default_factory=lambda: np.zeros(0))
-    _promoted: MovingKey | None = None
+    _promoted: Floats | MovingKey | None = None
     _reserved: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
 
     def __len__(self) -> int:
@@ -84,15 +84,15 @@ class ToldKeys:
 
     @property
     def moves(self) -> bool:
-        """Whether keys move with progress."""
-        return isinstance(self._key, MovingKey)
+        """Whether keys move with progress, or by promotions."""
+        return isinstance(self._key, MovingKey) or self._promoted is not None
 
     @property
     def moves_alike(self) -> bool:
         """Whether requests stay in order while each generates as many tokens as the others."""
         key = self._key
         if not isinstance(key, MovingKey):
-            return True
+            return self._promoted is None
         slope = key.slope[:, 0]
         is_line = key.until.shape[1] == 1 and key.by is Progress.TOKENS and not self.ends
         return is_line and bool((slope == slope[0]).all())
@@ -112,6 +112,11 @@ class ToldKeys:
         """Those of all requests are asked now."""
         self.order, self.asked_s, self._heard = order, now_s, heard.count(order)
 
+    def note_ran(self, batch: Batch, iterations: int, ends_s: float) -> None:
+        """So many iterations of a batch of the group have ended."""
+        self.ran_s[batch.service] = ends_s
+        self.promotions.ran(batch.tokens, iterations)
+
     def forget(self, request: RequestId) -> None:
         """A request has left the group, answered or not."""
         self.promotions.forget(request)
@@ -129,13 +134,12 @@ class ToldKeys:
     def keys(self, table: RequestTable, order: PriorityOrder, heard: Heard, now_s: float) -> Floats:
         """The keys of a decision about the requests of a table, where they are now."""
         rows = self.look(table, order, heard, now_s)
-        if order.promotes_after_s is None or self._promoted is None:
+        if order.promotion is None or self._promoted is None:
             return self.at(table, rows)
-        assert isinstance(self._key, MovingKey)
-        key = self._key.of(rows)
-        found = self.promotions.look(table, key.progress(table), order.promotes_after_s, now_s)
-        heard.promotions = (heard.promotions or 0) + self.promotions.new
-        return key.where_promoted(self._promoted.of(rows), *found).at(table)
+        own, promoted = _rows_of(self._key, rows), _rows_of(self._promoted, rows)
+        key, new = self.promotions.keys(table, order.promotion, own, promoted, now_s)
+        heard.promotions = (heard.promotions or 0) + new
+        return key
 
     def batch(
         self, group: GroupView, order: PriorityOrder, heard: Heard, wake_s: float | None = None
@@ -179,7 +183,7 @@ class ToldKeys:
         """
         part = table if asked.all() else table.of(asked)
         new, aside = order.keys(part), order.reserved_tokens(part)
-        promoted = order.promoted_keys(part, new)
+        promoted = None if order.promotion is None else order.promotion.keys(part, new)
         if asked.all():
             rows, self._key, self._reserved = np.arange(len(asked)), new, aside
             self._promoted = promoted
@@ -187,7 +191,7 @@ class ToldKeys:
         self._key = key = _merged(self._key, rows, new, asked)
         self._reserved = reserved = _with(self._reserved, rows, aside, asked)
         if promoted is not None and self._promoted is not None:
-            self._promoted = _merged_pieces(self._promoted, rows, promoted, asked)
+            self._promoted = _merged(self._promoted, rows, promoted, asked)
         self._ids, self._predicted = table.id, _bits(table).copy()
         self.ends = isinstance(key, MovingKey) and bool(np.isfinite(key.until[:, -1]).any())
         self._count, self.version = len(table.id), self.version + 1
@@ -239,6 +243,11 @@ def _with(before: _Column, rows: Ints, new: _Column, asked: Bools) -> _Column:
     merged = before.take(rows, axis=0, mode="clip")
     merged[asked] = new
     return merged
+
+
+def _rows_of(key: Floats | MovingKey, rows: Ints) -> Floats | MovingKey:
+    """The keys of some of the rows."""
+    return key.of(rows) if isinstance(key, MovingKey) else key[rows]
 
 
 def _kind(key: Floats | MovingKey) -> str:

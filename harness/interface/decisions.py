@@ -9,6 +9,7 @@ import numpy as np
 
 from harness.interface.entities import Group, RequestId, ResourceId, ServiceId
 from harness.interface.moving import MovingKey
+from harness.interface.promotion import Promotion
 from harness.interface.tables import Floats, Ints, RequestTable
 
 _MOST_TOKENS = 2**31
@@ -208,15 +209,10 @@ class PriorityOrder:
     padding, static batching, `reserve_tokens` and swapping are refused there, as all but static
     batching are without `rule.prompts_first`.
 
-    With `promotes_after_s`, a request that has not run for so many seconds is promoted: it then
-    goes by the moving key `promoted`, with progress counted from the promotion, in place of `key`.
-    In the first piece of that, whatever its value, it comes before all requests that are not in
-    theirs, in order of promotion, those of one decision by id; other keys must be above -2**52. The
-    seconds are counted from the group's first decision after the request came, or from the end of
-    the last batch that it was in, and looked at in every decision of the group. A promoted request
-    is promoted again when it has run since and then not for as long; in another group it is one
-    that has just come. Both keys have as many pieces, by the same progress and without an end, and
-    are told at the same time. An engine counts promotions under that name.
+    With `promotion`, a request that has not run for some seconds or iterations is promoted: it then
+    goes by another key. That is looked at in every decision of the group. In another group a
+    request is one that has just come. Both keys are told at the same time. An engine counts
+    promotions under that name.
 
     In terms of the plug-ins of vLLM's RFC #51608, `key` is the Score (here the lowest comes first),
     and what `rule`, `displaces` and `reserve_tokens` demand before a request runs is the Filter.
@@ -232,28 +228,18 @@ class PriorityOrder:
     renews: bool = False
     renew_s: float | None = None
     starves_after_s: Callable[[ServiceId], float] | None = None
-    promotes_after_s: float | None = None
-    promoted: Callable[[RequestTable], MovingKey] | None = None
+    promotion: Promotion | None = None
 
     def __post_init__(self) -> None:
         """Refuse times at which keys cannot be asked, and promotions that cannot be."""
-        self._refuse_promotions()
+        if self.promotion is not None and (self.renews or isinstance(self.rule, StaticBatching)):
+            raise ValueError("promotion is given with renews or under static batching")
         if self.renew_s is None:
             return
         if not 0 < self.renew_s < float("inf"):
             raise ValueError(f"renew_s is {self.renew_s}, it must be above 0 and finite")
         if not self.renews:
             raise ValueError(f"renew_s is {self.renew_s} and renews is False, it must be True")
-
-    def _refuse_promotions(self) -> None:
-        """Raise ValueError for promotions that no engine could follow."""
-        seconds = self.promotes_after_s
-        if (seconds is None) != (self.promoted is None):
-            raise ValueError("promotes_after_s and promoted are given together, or neither is")
-        if seconds is not None and not 0 < seconds < float("inf"):
-            raise ValueError(f"promotes_after_s is {seconds}, it must be above 0 and finite")
-        if seconds is not None and (self.renews or isinstance(self.rule, StaticBatching)):
-            raise ValueError("promotes_after_s is given with renews or under static batching")
 
     @property
     def swaps(self) -> bool:
@@ -278,25 +264,6 @@ class PriorityOrder:
         if isinstance(key, MovingKey):
             return key
         return np.where(np.isnan(key), np.inf, key)
-
-    def promoted_keys(self, table: RequestTable, key: Floats | MovingKey) -> MovingKey | None:
-        """The key of every row once it is promoted; None where none ever is.
-
-        ValueError where that and its `key` before do not have as many pieces without an end.
-        """
-        if self.promoted is None:
-            return None
-        promoted = self.promoted(table)
-        if (
-            not isinstance(key, MovingKey)
-            or (key.until.shape, key.by) != (promoted.until.shape, promoted.by)
-            or np.isfinite([key.until[:, -1], promoted.until[:, -1]]).any()
-        ):
-            raise ValueError(
-                "with promotes_after_s, key and promoted are moving keys of as many pieces, by the"
-                " same progress, the last of which do not end"
-            )
-        return promoted
 
     def reserved_tokens(self, table: RequestTable) -> Ints:
         """Context tokens to set KV aside for when these are admitted; 0 for nothing.

@@ -256,6 +256,8 @@ class Deployer:
     def _receive(self, request: int, live: LiveGroup) -> None:
         """A request comes to a group, which takes it in before its next iteration."""
         live.inbox.append(request)
+        if not live.is_compiled:
+            live.told.promotions.come(RequestId(request))
         first_s, more_s = live.received_s[self.state.workload.service_of(request)]
         if first_s == 0.0:
             return

@@ -32,19 +32,26 @@ def set_pieces(
     groups["moves"][numbers] = layout.BY_GPU_S if key.by is Progress.GPU_S else layout.BY_TOKENS
 
 
-def set_promoted(compiled: CompiledGroups, rows: Ints, key: MovingKey) -> tuple[Floats, Ints]:
-    """Write the pieces by which requests go once they are promoted.
+def set_promoted(
+    compiled: CompiledGroups, rows: Ints, own: Floats | MovingKey, promoted: Floats | MovingKey
+) -> Floats | MovingKey:
+    """Write the keys by which requests go once they are promoted; returns their keys now.
 
-    Returns, as of those promoted already, the progress when they were and the number of that
-    decision of the group; 0 of the others.
+    Requests promoted already go by them; the others go by their `own`.
     """
-    requests = compiled.requests
-    promoted = _grown(compiled, requests.promoted, key)
-    idle = requests.idle if len(requests.idle) else np.zeros(len(requests.rows), IDLE)
-    compiled.requests = requests._replace(promoted=promoted, idle=idle)
-    compiled.world = compiled.world._replace(promoted=promoted, idle=idle)
-    _write(promoted, rows, key)
-    return idle["begun"][rows], idle["round"][rows]
+    if not len(compiled.requests.idle):
+        idle = np.zeros(len(compiled.requests.rows), IDLE)
+        compiled.requests = compiled.requests._replace(idle=idle)
+        compiled.world = compiled.world._replace(idle=idle)
+    idle = compiled.requests.idle
+    if isinstance(own, MovingKey) and isinstance(promoted, MovingKey):
+        pieces = _grown(compiled, compiled.requests.promoted, promoted)
+        compiled.requests = compiled.requests._replace(promoted=pieces)
+        compiled.world = compiled.world._replace(promoted=pieces)
+        _write(pieces, rows, promoted)
+        return own.where_promoted(promoted, idle["begun"][rows], idle["round"][rows])
+    idle["own_key"][rows], idle["promoted_key"][rows] = own, promoted
+    return np.where(idle["left"][rows] > 0, idle["promoted_key"][rows], idle["own_key"][rows])
 
 
 def _grown(compiled: CompiledGroups, pieces: Floats, key: MovingKey) -> Floats:

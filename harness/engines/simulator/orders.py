@@ -63,7 +63,7 @@ class Orders:
         live.kv = self.factory.ledger(live.group)
         if priority_order.swaps:
             self.compiled.use_swap(state.swap_rows())
-        if priority_order.promotes_after_s is not None:
+        if priority_order.promotion is not None:
             self.told.heard.promotions = self.told.heard.promotions or 0
         self._open(live, priority_order)
         self._receive(live)
@@ -329,7 +329,8 @@ class Orders:
         table = self.lifecycle.state.table(known)
         means = [foretold[request].length.mean_tokens for request in known.tolist()]
         key = order.keys(replace(table, predicted_mean_tokens=np.array(means)))
-        if isinstance(key, MovingKey) or order.reserve_tokens is not None:
+        is_more = order.reserve_tokens is not None or order.promotion is not None
+        if isinstance(key, MovingKey) or is_more:
             for request in known.tolist():
                 self.arrivals.tell_later(request)
             return

@@ -22,6 +22,7 @@ from harness.interface.decisions import (
 from harness.interface.entities import ServiceId
 from harness.interface.moving import MovingKey, Progress
 from harness.interface.policies import CostModel
+from harness.interface.promotion import AfterIterations, AfterSeconds, Promotion
 from harness.interface.shared_filling import has_phases
 from harness.interface.tables import RequestTable
 
@@ -78,7 +79,7 @@ def is_compiled(order: PriorityOrder, services: Collection[ServiceId], *, caches
     Where prefixes are cached, that needs continuous batching that pauses, swaps and promotes no
     request, and computes prompts first. Where every batch is of one phase, no request is promoted.
     """
-    promotes = order.promotes_after_s is not None
+    promotes = order.promotion is not None
     if not caches:
         return not (promotes and has_phases(services, order))
     rule = order.rule
@@ -124,9 +125,18 @@ def order_rule(
         until = layout.FIRST if order.rule.refills else layout.ALL
         return rule._replace(until=until, max_wait_s=order.rule.max_wait_s, decide_s=decide_s)
     swaps = order.gives_way is PreemptionMode.SWAP and order.displaces is None
-    after_s = np.inf if order.promotes_after_s is None else order.promotes_after_s
     rule = rule._replace(reserves=order.reserve_tokens is not None, swaps=swaps)
-    return rule._replace(promotes_after_s=after_s)
+    return _promoting(rule, order.promotion)
+
+
+def _promoting(rule: Rule, promotion: Promotion | None) -> Rule:
+    """The rule of an order that promotes, if it does."""
+    match promotion:
+        case AfterSeconds(seconds=seconds):
+            return rule._replace(promotes=True, promotes_after_s=seconds)
+        case AfterIterations(iterations=iterations, runs=runs):
+            return rule._replace(promotes=True, promotes_after=iterations, promoted_for=runs)
+    return rule
 
 
 def _first_iteration(rule: StaticBatching, max_tokens: int) -> ContinuousBatching:
@@ -242,10 +252,9 @@ def tell_keys(
     """
     arrays, groups = compiled.requests, compiled.world.groups
     key = order.keys(table)
-    promoted = order.promoted_keys(table, key)
+    if order.promotion is not None:
+        key = set_promoted(compiled, rows, key, order.promotion.keys(table, key))
     if isinstance(key, MovingKey):
-        if promoted is not None:
-            key = key.where_promoted(promoted, *set_promoted(compiled, rows, promoted))
         set_pieces(compiled, numbers, rows, key)
         key = key.at(table)
     elif (moves := groups["moves"][numbers]).any():

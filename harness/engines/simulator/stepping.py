@@ -330,7 +330,7 @@ class Stepper:
             return False
         self._record_busy(live, flight.ends_s)
         self._land(flight)
-        live.told.ran_s[batch.service] = flight.ends_s
+        self.note_ran(flight)
         for row in flight.rows():
             self.recorder.iteration(live.group, row)
         arrays = self.state.arrays
@@ -354,6 +354,10 @@ class Stepper:
                 self.promises.end(live)
                 self.tell(event)
         return True
+
+    def note_ran(self, flight: Flight) -> None:
+        """A batch has run: promotions count that, and services starve from then on."""
+        flight.live.told.note_ran(flight.batch, flight.iterations, flight.ends_s)
 
     def _record_busy(self, live: LiveGroup, until_s: float) -> None:
         """A group has computed since its batches in flight began; what is recorded is not again."""
@@ -439,7 +443,7 @@ def _steady_if_it_stays(live: LiveGroup, order: PriorityOrder, decision: Decisio
         or order.displaces is None
         or order.renews
         or live.told.moves
-        or order.promotes_after_s is not None
+        or order.promotion is not None
         or decision.wake_s is not None
         or decision.preempt
     ):

@@ -246,6 +246,9 @@ class _DryStepper(Stepper):
                 del group.known[request]
         return ended
 
+    def note_ran(self, flight: Flight) -> None:
+        """Nothing: what decides for vLLM has noted it, in the same keys."""
+
 
 def _served(group: _DryGroup) -> ServedGroup:
     """What all schedulers of a group decide by."""

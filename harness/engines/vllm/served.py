@@ -163,6 +163,7 @@ class ServedGroup:
         self.kv.open(facts, request.num_tokens - facts.prompt_tokens)
         self._repeat = None
         self._order = None
+        self.told.promotions.come(facts.id)
         kind = Moved if moved else Arrived
         self.tell(kind(self.now_s, facts, self.group.id))
 
@@ -314,7 +315,8 @@ class ServedGroup:
         self, batch: Batch, start_s: float, now_s: float, made: Mapping[RequestId, int]
     ) -> None:
         """A batch is over; `made` counts the tokens that each request has produced."""
-        self.now_s = self.told.ran_s[batch.service] = now_s
+        self.now_s = now_s
+        self.told.note_ran(batch, 1, now_s)
         if self._repeat is not None and batch in self._repeat.decision.launch:
             self._repeat.unpaid.append(now_s - start_s)
         else:

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from harness.interface.decisions import Displaced, PreemptionMode, PriorityOrder, StaticBatching
 from harness.interface.moving import MovingKey, Progress
-from harness.interface.tables import RequestTable
+from harness.interface.promotion import AfterIterations, AfterSeconds
+from harness.interface.tables import Floats, RequestTable
 from harness.tests.support.loads import Load, assert_same_times, loads, waits_s
 from harness.tests.support.policies import RULES, Restless
 from harness.tests.support.predictors import Guess
@@ -59,18 +60,28 @@ def _pieces(
     )
 
 
+def first_by_tokens(table: RequestTable) -> Floats:
+    """Before all others, the shortest of those first."""
+    return predicted_tokens(table) - 1e6
+
+
 KEYS = {"tokens": (by_tokens, tokens_again), "seconds": (by_seconds, seconds_again)}
+ORDERS = (*KEYS, "numbers")
 WAYS = (None, *Displaced, PreemptionMode.SWAP)
+ITERATIONS = {0.1317: 3, 0.7: 11, 2.1: 31}
+"""In place of the seconds, with keys of numbers."""
 
 
 def promoting(key: str, after_s: float, **more: Any) -> PriorityOrder:
     """An order by one of these keys."""
+    if key == "numbers":
+        promotion = AfterIterations(ITERATIONS[after_s], 8, first_by_tokens)
+        return PriorityOrder(predicted_tokens, promotion=promotion, **more)
     first, again = KEYS[key]
-    given: dict[str, Any] = {"key": first, "promoted": again, "promotes_after_s": after_s, **more}
-    return PriorityOrder(**given)
+    return PriorityOrder(first, promotion=AfterSeconds(after_s, again), **more)
 
 
-@pytest.mark.parametrize("key", KEYS)
+@pytest.mark.parametrize("key", ORDERS)
 @pytest.mark.parametrize("way", WAYS)
 @given(
     load=loads(most=12),
@@ -110,7 +121,7 @@ def test_same_times_with_and_without(
     assert counts[0] == counts[1]
 
 
-@pytest.mark.parametrize("key", KEYS)
+@pytest.mark.parametrize("key", ORDERS)
 @given(load=loads(most=16), seed=st.integers(0, 999), waits=waits_s(4))
 @settings(max_examples=8, deadline=None)
 def test_same_times_when_groups_come_and_go(
@@ -121,11 +132,12 @@ def test_same_times_when_groups_come_and_go(
     assert_same_times(
         lambda fast: serve(
             workload(*load, services=2),
-            Ordered(order),
+            OrderedByPrediction(order),
             Restless(seed, waits, 3),
             costs=UnevenCosts(blocks=17, load=0.37),
             fast_forward=fast,
             gpus=3,
+            predictor=Guess(0.0131),
         )
     )
 
@@ -154,8 +166,7 @@ def test_who_has_not_run_for_a_second_comes_first_by_hand(fast: bool) -> None:
         by_arrival,
         rule(chunked_prefill=True, max_num_seqs=1),
         Displaced.PAUSE,
-        promotes_after_s=1.0,
-        promoted=last_again,
+        promotion=AfterSeconds(1.0, last_again),
     )
     load = workload([10, 10, 10], [10, 3, 1], [0.0, 0.1, 0.6])
     recorder = serve(load, Ordered(order), costs=FlatCosts(load=0.0), fast_forward=fast)
@@ -169,10 +180,8 @@ STATIC = StaticBatching(max_num_seqs=3, max_wait_s=0.05, refills=True, pads_prom
 @pytest.mark.parametrize(
     ("more", "sentence"),
     [
-        ({"promoted": None}, "promotes_after_s and promoted are given together"),
-        ({"promotes_after_s": 0.0}, r"promotes_after_s is 0\.0, it must be above 0 and finite"),
-        ({"renews": True}, "promotes_after_s is given with renews or under static batching"),
-        ({"rule": STATIC}, "promotes_after_s is given with renews or under static batching"),
+        ({"renews": True}, "promotion is given with renews or under static batching"),
+        ({"rule": STATIC}, "promotion is given with renews or under static batching"),
     ],
 )
 def test_what_no_engine_could_follow_is_refused(more: dict[str, Any], sentence: str) -> None:
@@ -180,8 +189,65 @@ def test_what_no_engine_could_follow_is_refused(more: dict[str, Any], sentence: 
         replace(promoting("tokens", 1.0, rule=RULES[0]), **more)
 
 
+@pytest.mark.parametrize(
+    ("wrong", "sentence"),
+    [
+        (
+            lambda: AfterSeconds(0.0, tokens_again),
+            r"seconds is 0\.0, it must be above 0 and finite",
+        ),
+        (lambda: AfterIterations(0, 1, predicted_tokens), "iterations is 0, it must be at least 1"),
+        (lambda: AfterIterations(1, 0, predicted_tokens), "runs is 0, it must be at least 1"),
+    ],
+)
+def test_promotions_that_never_come_are_refused(wrong: Any, sentence: str) -> None:
+    with pytest.raises(ValueError, match=sentence):
+        wrong()
+
+
 @pytest.mark.parametrize("key", [None, predicted_tokens, by_seconds])
 def test_both_keys_move_alike(key: Any) -> None:
     order = replace(promoting("tokens", 1.0, rule=RULES[0]), key=key)
-    with pytest.raises(ValueError, match="key and promoted are moving keys of as many pieces"):
+    with pytest.raises(ValueError, match="both keys are moving keys of as many pieces"):
         serve(workload([9], [4]), Ordered(order))
+
+
+@pytest.mark.parametrize("key", [None, by_tokens])
+def test_numbers_are_promoted_to_numbers(key: Any) -> None:
+    order = replace(promoting("numbers", 0.7, rule=RULES[0]), key=key)
+    with pytest.raises(ValueError, match="after iterations, both keys are numbers"):
+        serve(workload([9], [4]), Ordered(replace(order, promotion=AfterIterations(1, 1, no_keys))))
+
+
+def no_keys(table: RequestTable) -> Floats:
+    """None at all."""
+    return np.zeros(0)
+
+
+def last_first(table: RequestTable) -> Floats:
+    """The reverse order of arrival, before all that are not promoted."""
+    return -1e6 - table.arrival_s
+
+
+@pytest.mark.parametrize("fast", [True, False])
+def test_who_has_not_run_in_three_iterations_runs_in_two_by_hand(fast: bool) -> None:
+    """One slot, half a second a prefill, a quarter a decode; by arrival.
+
+    Request 0 (10 tokens) runs until 1.0: the iterations that end at 0.5, when request 1 (3 tokens)
+    has come, 0.75 and 1.0 are without that one. It computes its prompt by 1.5. Request 2 (2 tokens)
+    has come in the second iteration: after the fourth, at 1.5, it is promoted, comes first as the
+    later one and ends at 2.25. Request 0 has not run in three then, and is promoted; before it,
+    request 1 has an iteration left until 2.5. Request 0 has two until 3.0 and, by its own key, one
+    until 3.25. Request 1 has not run in three then: it ends at 3.5. Four tokens of request 0 are
+    left.
+    """
+    order = PriorityOrder(
+        lambda table: table.arrival_s,
+        rule(chunked_prefill=True, max_num_seqs=1),
+        Displaced.PAUSE,
+        promotion=AfterIterations(3, 2, last_first),
+    )
+    load = workload([10, 10, 10], [10, 3, 2], [0.0, 0.1, 0.6])
+    recorder = serve(load, Ordered(order), costs=FlatCosts(load=0.0), fast_forward=fast)
+    assert recorder.counts == {"promotions": 4}
+    assert recorder.requests["finished_s"].tolist() == [4.5, 3.5, 2.25]

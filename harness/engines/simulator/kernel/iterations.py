@@ -217,6 +217,7 @@ def split(
     else:
         _step_decodes(requests, group, cache, ended, seconds)
     group.clock_s += seconds
+    group.ended += ended
     group.iterations -= ended
     group.flight_s = decodes_s(table, group, group.iterations)
     note_first(table, group)
@@ -229,6 +230,7 @@ def end(
     """End the flight of a group."""
     flight, duration_s = group.flight, group.flight_s
     group.flight = NOTHING
+    group.ended += group.iterations
     if flight == WHOLE:
         end_static(requests, pieces, group, queue)
         return

@@ -76,7 +76,10 @@ class Rule(NamedTuple):
     is_shared: bool = False  # whether every batch is of one service and one phase
     prompts_first: bool = True
     keeps_gaps: bool = False  # whether gaps between tokens are counted
+    promotes: bool = False
     promotes_after_s: float = np.inf
+    promotes_after: int = 0  # iterations; 0: by seconds
+    promoted_for: int = 0  # iterations
 
 
 STATE = [
@@ -175,13 +178,17 @@ STATE = [
     ("starves_at_s", np.float64, (MAX_SERVICES,)),
     ("starved", np.int64),  # bit n: service n
     # With an order that promotes: the ends of the chain of requests that do not run (-1: none), the
-    # ones that ran last, decisions that promoted, and when the next one may
+    # ones that ran last, scratch, decisions that promoted, and when the next one may; iterations
+    # that have ended, and that had in the last decision
     ("chain_first", np.int64),
     ("chain_end", np.int64),
     ("ran", *_LIST),
     ("n_ran", np.int64),
+    ("running", *_LIST),
     ("promotion_rounds", np.int64),
     ("promotes_at_s", np.float64),
+    ("ended", np.int64),
+    ("seen", np.int64),
     ("rows", np.float64, (2, len(LOG_COLUMNS))),  # of the log, not taken yet
 ]
 

@@ -107,14 +107,14 @@ def _begin(world: World, cache: CacheRecords | None, state: Record, group: Recor
     if group.n_waiting + group.n_decoding + group.n_partial > 0:
         requests, pieces, swap = world.requests, world.pieces, world.swap
         queue, held = world.queue, world.held
-        promotes, promoted, idle = group.promotes_after_s < np.inf, world.promoted, world.idle
+        promotes, promoted, idle = group.promotes, world.promoted, world.idle
         if promotes:
             found = promote_due(requests, pieces, promoted, idle, group, queue)
             state.promotions += found
         status = begin(world.tables, requests, pieces, swap, group, queue, held, cache)
         state.subject = i
         if promotes and status == BEGUN:
-            note_running(requests, idle, group)
+            note_running(world.tables[group.table], requests, idle, group)
     if status == BEGUN:
         group.is_due = False
         world.next_s[i] = next_event_s(group)
@@ -322,7 +322,7 @@ def _turn(world: World, request: int, key: float) -> None:
 @inlined
 def _interrupt(world: World, group: Record, i: int) -> None:
     """Something has come to a group: it is looked at when its iteration ends, or at once."""
-    has_slots, is_seen = group.n_decoding < group.max_requests, group.promotes_after_s < np.inf
+    has_slots, is_seen = group.n_decoding < group.max_requests, group.promotes
     if group.flight == NOTHING:
         group.is_due = True
     elif group.is_shared or group.displaces or has_slots or is_seen or group.receiving_s > 0.0:
@@ -375,8 +375,9 @@ def _wait(world: World, group: Record, request: int) -> None:
         group.n_waiting += 1
     else:
         push_waiting(world.requests, group, world.queue, request)
-    if group.promotes_after_s < np.inf:
-        come(world.idle, group, request)
+    if group.promotes:
+        ended = ended_by(world.tables[group.table], group, world.state[0].now_s)
+        come(world.idle, group, request, ended)
 
 
 @inlined

@@ -1,8 +1,9 @@
 """Promotions of a group: requests that have not run for too long go by another key.
 
-The requests that do not run, and have not been promoted since they last ran, are in a chain by when
-they last ran: who is promoted next is its first. Who has come since the last decision is at its
-end, with NaN: the seconds are counted from the next decision on.
+The requests that do not run are in a chain by when they last ran: who is promoted next is its
+first. After seconds, those that have been promoted since are not in it, and who has come since the
+last decision is at its end, with NaN: the seconds are counted from the next decision on. After
+iterations, those that are promoted are at its end again.
 """
 
 import numpy as np
@@ -22,6 +23,7 @@ from harness.engines.simulator.kernel.order import (
     set_key,
     take_waiting,
 )
+from harness.engines.simulator.kernel.work import decodes_s
 from harness.engines.state import (
     ELSEWHERE,
     END,
@@ -38,16 +40,20 @@ from harness.interface.tables import TIE_S
 
 
 @compiled
-def come(idle: Records, group: Record, request: int) -> None:
-    """A request idle in a group; it may have been there before."""
+def come(idle: Records, group: Record, request: int, ended: int) -> None:
+    """A request is idle in a group, of whose flight so many iterations have ended.
+
+    It may have been there before.
+    """
     if idle[request].stage == ELSEWHERE:
-        _append(idle, group, request, np.nan)
+        since = np.nan if group.promotes_after == 0 else float(group.ended + ended)
+        _append(idle, group, request, since)
 
 
 @compiled
-def _append(idle: Records, group: Record, request: int, since_s: float) -> None:
+def _append(idle: Records, group: Record, request: int, since: float) -> None:
     """Put a request at the end of the chain."""
-    idle[request].stage, idle[request].since_s = IN_CHAIN, since_s
+    idle[request].stage, idle[request].since = IN_CHAIN, since
     idle[request].earlier, idle[request].later = group.chain_end, -1
     if group.chain_end < 0:
         group.chain_first = request
@@ -80,12 +86,15 @@ def promote_due(
     queue: Ints,
 ) -> int:
     """Promote the requests for which it is due, in a decision of the group; returns how many."""
+    if group.promotes_after > 0:
+        _demote(requests, idle, group)
+        return _promote_after_iterations(requests, idle, group, queue)
     request = group.chain_end
-    while request >= 0 and np.isnan(idle[request].since_s):
-        idle[request].since_s = group.clock_s
+    while request >= 0 and np.isnan(idle[request].since):
+        idle[request].since = group.clock_s
         request = idle[request].earlier
     count, after_s = 0, group.promotes_after_s - TIE_S
-    while group.chain_first >= 0 and idle[group.chain_first].since_s + after_s <= group.clock_s:
+    while group.chain_first >= 0 and idle[group.chain_first].since + after_s <= group.clock_s:
         if count == 0:
             group.promotion_rounds += 1
         count += 1
@@ -93,7 +102,7 @@ def promote_due(
         _take(idle, group, request)
         idle[request].stage = PROMOTED_NOW
         _promote(requests, pieces, promoted, idle, group, queue, request)
-    next_s = group.clock_s if group.chain_first < 0 else idle[group.chain_first].since_s
+    next_s = group.clock_s if group.chain_first < 0 else idle[group.chain_first].since
     group.promotes_at_s = next_s + after_s
     return count
 
@@ -121,43 +130,103 @@ def _promote(
     pieces[request, 0, VALUE] = PROMOTED + group.promotion_rounds
     pieces[request, 0, SLOPE] = 0.0
     set_key(requests, pieces, group, request, is_decoding)
+    if not is_decoding:
+        _place_anew(requests, group, queue, request)
+
+
+@compiled
+def _place_anew(requests: Records, group: Record, queue: Ints, request: int) -> None:
+    """A request that does not decode has another key: its place among the waiting ones changes."""
     place = int(requests[request].place)
-    if not is_decoding and place < group.n_waiting and queue[group.queue_at + place] == request:
+    if place < group.n_waiting and queue[group.queue_at + place] == request:
         take_waiting(requests, group, queue, place)
         push_waiting(requests, group, queue, request)
 
 
 @compiled
-def note_running(requests: Records, idle: Records, group: Record) -> None:
+def _demote(requests: Records, idle: Records, group: Record) -> None:
+    """Promoted requests that have run in enough iterations go by their own keys again.
+
+    None of them waits.
+    """
+    ended = group.ended - group.seen
+    group.seen = group.ended
+    for k in range(group.n_ran if ended > 0 else 0):
+        request = group.ran[k]
+        if idle[request].left > 0:
+            idle[request].left = max(0, idle[request].left - ended)
+            if idle[request].left == 0:
+                requests[request].key = idle[request].own_key
+
+
+@compiled
+def _promote_after_iterations(requests: Records, idle: Records, group: Record, queue: Ints) -> int:
+    """Promote the requests that have not run for enough iterations; returns how many."""
+    count = 0
+    while (
+        group.chain_first >= 0
+        and idle[group.chain_first].since + group.promotes_after <= group.ended
+    ):
+        count += 1
+        request = group.chain_first
+        _take(idle, group, request)
+        _append(idle, group, request, float(group.ended))
+        idle[request].left = group.promoted_for
+        requests[request].key = idle[request].promoted_key
+        if not decodes(requests, group, request):
+            _place_anew(requests, group, queue, request)
+    return count
+
+
+@compiled
+def note_running(table: Record, requests: Records, idle: Records, group: Record) -> None:
     """A flight begins: who runs is in no chain, and who ran until now and does not is in it."""
     if group.flight == NOTHING:
         return
     for k in range(group.n_ran):
         idle[group.ran[k]].stage = ELSEWHERE
     running = _list_running(group)
+    clock = float(group.ended) if group.promotes_after > 0 else group.clock_s
     for k in range(running):
-        _run(idle, group, group.moved[k])
+        _run(idle, group, group.running[k])
     for k in range(group.n_ran):
         request = group.ran[k]
         if idle[request].stage == ELSEWHERE and np.isnan(requests[request].finished_s):
-            _append(idle, group, request, group.clock_s)
+            _append(idle, group, request, clock)
     for k in range(running):
-        group.ran[k] = group.moved[k]
+        group.ran[k] = group.running[k]
     group.n_ran = running
+    if group.promotes_after > 0 and group.flight == DECODES:
+        _end_when_due(table, idle, group)
+
+
+@compiled
+def _end_when_due(table: Record, idle: Records, group: Record) -> None:
+    """The decodes that begin end with the iteration after which one is promoted or demoted."""
+    most = float(group.iterations)
+    if group.chain_first >= 0:
+        most = min(most, idle[group.chain_first].since + group.promotes_after - group.ended)
+    for k in range(group.n_ran):
+        left = idle[group.ran[k]].left
+        if left > 0:
+            most = min(most, float(left))
+    if most < group.iterations:
+        group.iterations = int(most)
+        group.flight_s = decodes_s(table, group, group.iterations)
 
 
 @compiled
 def _list_running(group: Record) -> int:
-    """Fill `moved` with the requests in flight; returns how many."""
+    """Fill `running` with the requests in flight; returns how many."""
     count = 0
     if group.flight != PROMPTS:
         for k in range(group.n_decoding):
-            group.moved[k] = group.decoding[k]
+            group.running[k] = group.decoding[k]
         count = group.n_decoding
     if group.flight != DECODES:
         for k in range(group.n_partial):
             if group.chunk[k] > 0:
-                group.moved[count] = group.partial[k]
+                group.running[count] = group.partial[k]
                 count += 1
     return int(count)
 
@@ -173,11 +242,11 @@ def _run(idle: Records, group: Record, request: int) -> None:
 @compiled
 def forget(idle: Records, group: Record, ids: Ints) -> None:
     """Requests leave a group: in another one, or here again, they have just come."""
-    for k in range(len(ids) if group.promotes_after_s < np.inf else 0):
+    for k in range(len(ids) if group.promotes else 0):
         request = ids[k]
         if idle[request].stage == IN_CHAIN:
             _take(idle, group, request)
-        idle[request].stage, idle[request].round = ELSEWHERE, 0
+        idle[request].stage, idle[request].round, idle[request].left = ELSEWHERE, 0, 0
         kept = 0
         for n in range(group.n_ran):
             if group.ran[n] != request:
