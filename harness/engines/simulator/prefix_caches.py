@@ -6,11 +6,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from harness.engines.simulator.compiled_groups import CompiledGroups
+from harness.engines.simulator.kernel.layout import PAUSE
 from harness.engines.simulator.kernel.prefixes import BLOCK, NUMBER_BITS, SIDE, CacheRecords
 
 
 class _Sizes(NamedTuple):
-    """Places of a group: for blocks, and in block tables as many rows of so many blocks."""
+    """Places of a group: for blocks, and in block tables as many rows of so many places."""
 
     buckets: int
     rows: int
@@ -71,9 +72,12 @@ class PrefixCaches:
             raise ValueError(
                 f"contexts of {row_blocks} KV blocks, less than {1 << NUMBER_BITS} can be cached"
             )
-        # The ring takes a place.
-        places = int(group["capacity_blocks"]) + 1
-        return _Sizes(-(-places // SIDE) * SIDE, int(group["max_requests"]), row_blocks)
+        # The ring takes a place, and of a row that has been left the next one.
+        places, rows = int(group["capacity_blocks"]) + 1, int(group["max_requests"])
+        if group["displaces"] == PAUSE:
+            # Each that pauses holds a block at least, as if it shared none.
+            rows = min(int(group["capacity_blocks"]), len(self.compiled.requests.rows))
+        return _Sizes(-(-places // SIDE) * SIDE, rows, row_blocks + 1)
 
     def _add(self, number: int, sizes: _Sizes) -> _Part:
         """The arrays are longer by the places of a group."""

@@ -1,5 +1,7 @@
 """Groups that cache prefixes, in compiled code: they do what deciding every iteration does."""
 
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,6 +13,7 @@ from harness.engines.recorder import Recorder
 from harness.engines.state import LOG_COLUMNS
 from harness.interface.decisions import ContinuousBatching, Displaced, PriorityOrder
 from harness.interface.moving import MovingKey
+from harness.interface.promotion import AfterIterations, AfterSeconds, Promotion
 from harness.interface.tables import Floats, RequestTable
 from harness.tests.support.applications import linked
 from harness.tests.support.dispatches import LOAD_ORDERS, ByLoad, assert_same_groups
@@ -46,6 +49,11 @@ def _longest_prompt(table: RequestTable) -> Floats:
     return -table.prompt_tokens.astype(np.float64)
 
 
+def _first_by_tokens(table: RequestTable) -> Floats:
+    """Before all others, the shortest of those first."""
+    return predicted_tokens(table) - 1e6
+
+
 KEYS = {
     "arrival": None,
     "longest prompt": _longest_prompt,
@@ -55,6 +63,12 @@ KEYS = {
     "attained seconds": attained_seconds,
     "short pieces": _short_pieces,
 }
+
+PROMOTIONS: dict[str, tuple[Any, Promotion]] = {
+    "iterations": (predicted_tokens, AfterIterations(9, 8, _first_by_tokens)),
+    "seconds": (attained_tokens, AfterSeconds(0.7, attained_tokens)),
+}
+"""Keys, and what they give way to."""
 
 seeds = st.integers(0, 10**6)
 gaps_s = st.sampled_from([0.0, 0.02, 0.1])
@@ -107,6 +121,48 @@ def test_same_times_with_and_without_fast_forward(
             prefix_caching=True,
         )
     )
+
+
+@pytest.mark.parametrize("promotion", ["iterations", "seconds"])
+@given(
+    seed=seeds,
+    gap_s=gaps_s,
+    batch_rule=st.sampled_from(RULES),
+    displaces=st.sampled_from([None, Displaced.RECOMPUTE, Displaced.PAUSE]),
+    room=kv(),
+    slots=st.sampled_from([2, 512]),
+)
+@settings(max_examples=16, deadline=None)
+def test_promoted_requests_find_the_same(
+    promotion: str,
+    seed: int,
+    gap_s: float,
+    batch_rule: ContinuousBatching,
+    displaces: Displaced | None,
+    room: dict[str, int],
+    slots: int,
+) -> None:
+    """Also with so few slots that many requests pause at once."""
+    load = alike(seed, 30, gap_s=gap_s)
+    few = replace(batch_rule, max_num_seqs=min(slots, batch_rule.max_num_seqs))
+    key, promoted = PROMOTIONS[promotion]
+    order = PriorityOrder(key, few, displaces, promotion=promoted)
+    counts: list[Mapping[str, int]] = []
+
+    def served(fast: bool) -> Recorder:
+        recorder = serve(
+            load,
+            OrderedByPrediction(order),
+            costs=LinearCosts(**room, load=0.0),
+            fast_forward=fast,
+            predictor=Guess(),
+            prefix_caching=True,
+        )
+        counts.append(recorder.counts)
+        return recorder
+
+    assert_same_times(served)
+    assert counts[0] == counts[1]
 
 
 @given(seed=seeds, batch_rule=st.sampled_from(RULES), order=st.sampled_from(LOAD_ORDERS), room=kv())
@@ -180,7 +236,7 @@ def test_calls_that_wait_for_answers_find_what_is_cached_then(
     )
 
 
-@pytest.mark.parametrize("displaces", [None, Displaced.RECOMPUTE])
+@pytest.mark.parametrize("displaces", [None, Displaced.RECOMPUTE, Displaced.PAUSE])
 @given(seed=seeds, batch_rule=st.sampled_from(RULES), room=kv())
 @settings(max_examples=8, deadline=None)
 def test_the_log_says_the_same_of_every_run_of_iterations(

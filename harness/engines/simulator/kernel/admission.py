@@ -218,7 +218,7 @@ def take_slots(
     for i in range(in_slots):
         slots[i] = group.moved[i]
         _fill_slot(requests, swap, group, slots[i])
-    _drop_paused(requests, group, queue, used)
+    _drop_paused(requests, group, queue, cache, used)
     group.used_blocks += group.paused_blocks
 
 
@@ -295,8 +295,14 @@ def _displace(
 
 
 @compiled
-def _drop_paused(requests: Records, group: Record, queue: Ints, used: int) -> None:
-    """Preempt paused requests, from the end of the order, until there is room for the slots."""
+def _drop_paused(
+    requests: Records, group: Record, queue: Ints, cache: CacheRecords | None, used: int
+) -> None:
+    """Preempt paused requests, from the end of the order, until there is room for the slots.
+
+    They free their blocks in order. Until then what each holds is below 0.
+    """
+    count = 0
     while used + group.paused_blocks > group.capacity_blocks:
         victim = -1
         for i in range(group.n_waiting):
@@ -304,6 +310,16 @@ def _drop_paused(requests: Records, group: Record, queue: Ints, used: int) -> No
             if requests[request].kv > 0 and (victim < 0 or before(requests, victim, request)):
                 victim = request
         group.paused_blocks -= running.held_blocks(requests, group, victim)
+        requests[victim].kv *= -1
+        count += 1
+    for _ in range(count):
+        victim = -1
+        for i in range(group.n_waiting):
+            request = queue[group.queue_at + i]
+            if requests[request].kv < 0 and (victim < 0 or before(requests, request, victim)):
+                victim = request
+        if cache is not None:
+            prefixes.free(cache, group, victim, -requests[victim].kv)
         requests[victim].kv = 0
         running.note_preempted(requests, group, victim)
 

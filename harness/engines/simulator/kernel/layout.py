@@ -112,16 +112,16 @@ STATE = [
     ("n_swapped", np.int64),  # waiting requests with KV in host memory
     # Where prefixes are cached: blocks without a content or a holder, and held by more than one
     # request, counted once for each further one; blocks that have had a content, and the first of
-    # those that have none any more; rows of the tables that requests have had, and that are left;
-    # what the first waiting request finds that has no room, else -1; the decode steps of the flight
-    # whose blocks are taken, 0 or 1; the group's parts of the arrays
+    # those that have none any more; rows of the tables that requests have had, and the one that was
+    # left last, counted from 1 (0: none); what the first waiting request finds that has no room,
+    # else -1; the decode steps of the flight whose blocks are taken, 0 or 1; the group's parts of
+    # the arrays
     ("blank_blocks", np.int64),
     ("shared_blocks", np.int64),
     ("n_named", np.int64),
     ("unnamed", np.int64),
     ("n_rows_had", np.int64),
-    ("n_rows_left", np.int64),
-    ("rows_left", *_LIST),
+    ("row_left", np.int64),
     ("found_blocks", np.int64),
     ("grown", np.int64),
     ("first_block", np.int64),

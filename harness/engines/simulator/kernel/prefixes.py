@@ -42,8 +42,8 @@ class CacheRecords(NamedTuple):
     """The caches of all groups.
 
     Every group has its part of `blocks`, of more places than it has blocks, and of `tables`: a row
-    for each request that may run, of the full blocks that it holds. `contexts` says, by request,
-    which contexts begin alike.
+    for each request that may hold KV, of the full blocks that it holds and of one place more.
+    `contexts` says, by request, which contexts begin alike.
     """
 
     blocks: Records
@@ -60,9 +60,15 @@ def _row_at(group: Record, row: int) -> int:
 @compiled
 def _next_row(group: Record) -> int:
     """The row of the next request: one that was left, or the first that no request has had."""
-    if group.n_rows_left > 0:
-        return int(group.rows_left[group.n_rows_left - 1])
+    if group.row_left > 0:
+        return int(group.row_left - 1)
     return int(group.n_rows_had)
+
+
+@compiled
+def _link_at(group: Record, row: int) -> int:
+    """Where a row that has been left says which one is taken after it: in its last place."""
+    return _row_at(group, row + 1) - 1
 
 
 @compiled
@@ -167,8 +173,8 @@ def begin(cache: CacheRecords, group: Record, request: int, found: int) -> None:
     """A request without KV holds the blocks that were just found."""
     blocks, row = cache.blocks, _row_at(group, _next_row(group))
     cache.contexts[request].row = _next_row(group)
-    if group.n_rows_left > 0:
-        group.n_rows_left -= 1
+    if group.row_left > 0:
+        group.row_left = cache.tables[_link_at(group, group.row_left - 1)]
     else:
         group.n_rows_had += 1
     for number in range(found):
@@ -229,8 +235,9 @@ def free(cache: CacheRecords, group: Record, request: int, held: int) -> int:
             freed += 1
         else:
             group.shared_blocks -= 1
-    group.rows_left[group.n_rows_left] = cache.contexts[request].row
-    group.n_rows_left += 1
+    left = cache.contexts[request].row
+    cache.tables[_link_at(group, left)] = group.row_left
+    group.row_left = left + 1
     return freed
 
 
