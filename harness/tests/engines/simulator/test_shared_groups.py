@@ -27,6 +27,7 @@ from harness.interface.events import Event, Iterated
 from harness.interface.ledger_problems import problems
 from harness.interface.moving import MovingKey
 from harness.interface.policies import Capability, SchedulingPolicy
+from harness.interface.promotion import AfterIterations
 from harness.interface.tables import Floats, RequestTable
 from harness.interface.views import ClusterView, GroupView
 from harness.runs.building import window_of
@@ -255,6 +256,14 @@ def starving(key: Callable[[RequestTable], Floats | MovingKey] | None) -> Maker:
     )
 
 
+def promoting(key: Callable[[RequestTable], Floats]) -> Maker:
+    """The same where nine iterations without a request promote it for four."""
+    promotion = AfterIterations(9, 4, lambda table: key(table) - 1e6)
+    return lambda batch_rule, displaces: Ordered(
+        PriorityOrder(key, batch_rule, displaces, promotion=promotion)
+    )
+
+
 def doubling_budget(starved_after: float | None) -> Maker:
     return lambda batch_rule, displaces: DoublingBudget(
         costs=TwoSizes(),
@@ -293,6 +302,7 @@ MAKERS = ORDERS | {
     "attained, starving": starving(attained_seconds),
     "skip-join": skip_join(None),
     "skip-join, promoting": skip_join(0.9),
+    "longest prompt, promoting": promoting(longest_prompt),
     "round robin": lambda batch_rule, _: ServiceRoundRobin(
         rule=replace(batch_rule, prompts_first=True), quantum_s=0.05
     ),
