@@ -65,7 +65,7 @@ KEYS = {
 }
 
 PROMOTIONS: dict[str, tuple[Any, Promotion]] = {
-    "iterations": (predicted_tokens, AfterIterations(9, 8, _first_by_tokens)),
+    "iterations": (predicted_tokens, AfterIterations(9, 20, _first_by_tokens)),
     "seconds": (attained_tokens, AfterSeconds(0.7, attained_tokens)),
 }
 """Keys, and what they give way to."""

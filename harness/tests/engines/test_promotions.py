@@ -70,12 +70,14 @@ ORDERS = (*KEYS, "numbers")
 WAYS = (None, *Displaced, PreemptionMode.SWAP)
 ITERATIONS = {0.1317: 3, 0.7: 11, 2.1: 31}
 """In place of the seconds, with keys of numbers."""
+RUNS = 20
+"""With less, a request that is recomputed in small chunks might never have its prompt."""
 
 
 def promoting(key: str, after_s: float, **more: Any) -> PriorityOrder:
     """An order by one of these keys."""
     if key == "numbers":
-        promotion = AfterIterations(ITERATIONS[after_s], 8, first_by_tokens)
+        promotion = AfterIterations(ITERATIONS[after_s], RUNS, first_by_tokens)
         return PriorityOrder(predicted_tokens, promotion=promotion, **more)
     first, again = KEYS[key]
     return PriorityOrder(first, promotion=AfterSeconds(after_s, again), **more)
