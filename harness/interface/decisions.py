@@ -191,7 +191,7 @@ class PriorityOrder:
 
     `gives_way` is what becomes of holders of KV that are preempted because KV is short, where
     nothing `displaces`. With SWAP their KV is kept in host memory where that has room, and no
-    newcomer is admitted while the KV of a request is there; no compiled code follows the order.
+    newcomer is admitted while the KV of a request is there.
 
     In a group of several services, every batch is of one service and one phase, prompts or decodes.
     The services are tried in the order of their first requests, and the first that can run
