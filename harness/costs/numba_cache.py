@@ -35,6 +35,7 @@ SOURCES = (
     "harness/config/yaml_files.py",
     "harness/interface/entities.py",
     "harness/interface/graph.py",
+    "harness/interface/moving.py",
     "harness/interface/tables.py",
     "harness/costs/",
     "harness/engines/state.py",
