@@ -19,10 +19,9 @@ from harness.engines.simulator.rules import is_compiled
 from harness.engines.simulator.timeline import Due, Timeline
 from harness.engines.told_keys import Heard
 from harness.interface.applied import after
-from harness.interface.decisions import Batch, Decision, PriorityOrder, Until
+from harness.interface.decisions import Batch, Decision, Until
 from harness.interface.entities import RequestId, Work
 from harness.interface.events import Event, Iterated, Overran
-from harness.interface.filling import is_decode
 from harness.interface.policies import Capability, CostModel, SchedulingPolicy
 
 
@@ -137,8 +136,6 @@ class Stepper:
             pads, started_s = priority_order.rule.pads_prompts, perf_counter()
             decision = live.told.batch(live, priority_order, self.heard, decision.wake_s)
             live.told.predictions = len(self.state.predicted)
-            if not self.deciding.is_measured:
-                decision = _steady_if_it_stays(live, priority_order, decision)
             decision = live.told.until_due(decision)
             seconds += perf_counter() - started_s
         self.recorder.decided("schedule", seconds)
@@ -429,45 +426,3 @@ class Stepper:
         if Iterated in self.hears:
             self.tell(Iterated(to_s, live.group.id, batch, to_s - since_s, made, more))
         return made, answered
-
-
-def _steady_if_it_stays(live: LiveGroup, order: PriorityOrder, decision: Decision) -> Decision:
-    """A decision by an order that is not compiled, steady where it means this batch from now on.
-
-    It does so where prefixes are cached and it displaces, if all that hold KV decode and none gives
-    way, as long as these have slots. Keys must not move: requests that end together free KV in
-    their order, and no request be promoted.
-    """
-    if (
-        not live.kv.caches
-        or order.displaces is None
-        or order.renews
-        or live.told.moves
-        or order.promotion is not None
-        or decision.wake_s is not None
-        or decision.preempt
-    ):
-        return decision
-    holders = sum(view.kv_tokens > 0 for view in live.members.values())
-    for batch in decision.launch:
-        if len(batch.tokens) == holders and all(is_decode(live.members[r]) for r in batch.tokens):
-            return replace(decision, steady=True, at_most=_slots_hold_for(live, batch))
-    return decision
-
-
-def _slots_hold_for(live: LiveGroup, batch: Batch) -> int:
-    """Iterations for which all of a batch that decodes keep their slots, if nothing happens.
-
-    As `take_slots` counts: whole contexts, whatever is shared. At least the first.
-    """
-    contexts = np.array([live.members[request].context_tokens for request in batch.tokens])
-    room, tokens = live.kv.capacity_blocks(batch.service), live.kv.block_tokens
-    # More than one would have without any rounding up to whole blocks.
-    first, last = 1, max(1, (room * tokens - int(contexts.sum())) // len(contexts) + 2)
-    while first < last:
-        tried = (first + last + 1) // 2
-        if (-(-(contexts + tried - 1) // tokens)).sum() <= room:
-            first = tried
-        else:
-            last = tried - 1
-    return first
