@@ -30,14 +30,15 @@ def _of_promises(kv: KvLedger) -> list[str]:
 
 
 def _of_prefixes(kv: PrefixLedger) -> list[str]:
-    users = Counter(block for table in kv._tables.values() for block in table)
+    blocks = kv._read()
+    users = Counter(block for table in blocks.tables.values() for block in table)
     partial = sum(held % kv.block_tokens > 0 for held in kv._held.values())
     found = _of_free_space(kv, (len(users) + partial) * kv.block_bytes(kv._service_id))
-    wrong = [block for block, count in users.items() if kv._users.get(block) != count]
-    found += [f"block {b} is kept as held {kv._users.get(b)} times" for b in wrong]
-    unused = {block for blocks in kv._blocks.values() for block in blocks} - users.keys()
-    if unused != kv._unused.keys():
-        found.append(f"{len(kv._unused)} blocks are kept as unused but {len(unused)} are")
+    wrong = [block for block, count in users.items() if blocks.users.get(block) != count]
+    found += [f"block {b} is kept as held {blocks.users.get(b)} times" for b in wrong]
+    unused = {block for named in blocks.named.values() for block in named} - users.keys()
+    if unused != blocks.unused.keys():
+        found.append(f"{len(blocks.unused)} blocks are kept as unused but {len(unused)} are")
     return found
 
 

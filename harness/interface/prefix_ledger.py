@@ -5,8 +5,10 @@ share blocks; a block that no request holds any more stays until its space is ne
 recently used first.
 """
 
-from collections.abc import Callable, Mapping
-from typing import ClassVar, Self
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, ClassVar, Self
+from weakref import ref
 
 from harness.interface.decisions import Reservation
 from harness.interface.entities import Request, RequestId, Service, ServiceId
@@ -17,6 +19,166 @@ Content = tuple[int, int]
 
 Contents = Callable[[RequestId, int], Content]
 """Names of full blocks by request and number: equal where the contexts are, up to their end."""
+
+
+# Kinds of changes: a value in one of the `parts` of `_Blocks`, whose place is the kind; an entry of
+# its `order` at the left or the right end; all of that; the end of a table
+_USERS, _NAMED, _UNUSED, _TABLES, _PUT_LEFT, _TAKE_LEFT, _PUT, _TAKE, _ORDER, _CUT, _ADD = range(11)
+_Change = tuple[int, Any, Any]
+MOST_STALE = 1000
+"""Entries of `order` beyond twice those that count before it is made anew."""
+
+
+class _Version:
+    """Blocks at some time: the `changes`, last first, lead to it from the version `after` it.
+
+    The one that the blocks are at has none. One that `is_fixed` is not written on.
+    """
+
+    __slots__ = ("__weakref__", "after", "changes", "is_fixed")
+
+    def __init__(self) -> None:
+        self.changes: list[_Change] = []
+        self.after: _Version | None = None
+        self.is_fixed = False
+
+
+class _Blocks:
+    """Full blocks of a group, in the version `at`: ledgers copied from one another share them.
+
+    `users` says how many requests hold each block that is held, `named` which blocks have a content
+    (oldest first), `unused` when a block without a holder was freed and what is in it, and `tables`
+    the blocks of each request. `order` has blocks by when they were freed, also some that are held
+    again. `next` is the number of the next block, `frees` how often one was freed. `journal` are
+    the changes that lead back to the version `before`, where there is still a ledger at that.
+    """
+
+    def __init__(self) -> None:
+        self.users: dict[int, int] = {}
+        self.named: dict[Content, tuple[int, ...]] = {}
+        self.unused: dict[int, tuple[int, Content]] = {}
+        self.tables: dict[RequestId, list[int]] = {}
+        self.parts: tuple[dict[Any, Any], ...]
+        self.parts = self.users, self.named, self.unused, self.tables
+        self.order: deque[tuple[int, int]] = deque()
+        self.next = self.frees = 0
+        self.at = _Version()
+        self.before: Callable[[], _Version | None] = lambda: None
+        self.journal: list[_Change] = []
+
+    def begin(self) -> _Version:
+        """A new version, which begins as the one that the blocks are at."""
+        before, self.at = self.at, _Version()
+        before.after, self.journal = self.at, before.changes
+        self.before = ref(before)
+        if len(self.order) > 2 * len(self.unused) + MOST_STALE:
+            freed = deque(sorted((at, block) for block, (at, _) in self.unused.items()))
+            self.journal.append(self._change(_ORDER, freed, None))
+        return self.at
+
+    def go_to(self, version: _Version) -> None:
+        """Make them what they were or are in another version."""
+        path, reached = list[_Version](), version
+        while reached.after is not None:
+            path.append(reached)
+            reached = reached.after
+        for reached in reversed(path):
+            undone, reached.changes = reached.changes, []
+            self.at.changes = [self._change(*change) for change in reversed(undone)]
+            self.at.after, reached.after, self.at = reached, None, reached
+        # Others may lead here, which its changes would lead elsewhere.
+        version.is_fixed = True
+
+    def _change(self, kind: int, key: Any, value: Any) -> _Change:
+        """Change something, and return what changes it back."""
+        if kind <= _TABLES:
+            before = self.parts[kind].get(key)
+            if value is None:
+                del self.parts[kind][key]
+            else:
+                self.parts[kind][key] = value
+            return kind, key, before
+        order = self.order
+        if kind == _PUT_LEFT:
+            order.appendleft(key)
+            return _TAKE_LEFT, None, None
+        if kind == _PUT:
+            order.append(key)
+            return _TAKE, None, None
+        if kind == _TAKE_LEFT:
+            return _PUT_LEFT, order.popleft(), None
+        if kind == _TAKE:
+            return _PUT, order.pop(), None
+        if kind == _ORDER:
+            self.order = key
+            return _ORDER, order, None
+        return self._change_table(kind, key, value)
+
+    def _change_table(self, kind: int, request: RequestId, value: Any) -> _Change:
+        table = self.tables[request]
+        if kind == _ADD:
+            table += value
+            return _CUT, request, len(table) - len(value)
+        cut = table[value:]
+        del table[value:]
+        return _ADD, request, cut
+
+    def set(self, part: int, key: Any, value: Any) -> None:
+        """Replace a value in a part; None stands for none."""
+        # As `_change` does, which is called far less often.
+        values = self.parts[part]
+        self.journal.append((part, key, values.get(key)))
+        if value is None:
+            del values[key]
+        else:
+            values[key] = value
+
+    def add(self, request: RequestId, contents: Iterable[Content]) -> None:
+        """A request holds new blocks of these contents at the end of its table."""
+        users, named, note = self.users, self.named, self.journal.append
+        table = self.tables[request]
+        note((_CUT, request, len(table)))
+        for block, content in enumerate(contents, self.next):
+            table.append(block)
+            users[block] = 1
+            others = named.get(content)
+            named[content] = (block,) if others is None else (*others, block)
+            note((_USERS, block, None))
+            note((_NAMED, content, others))
+            self.next = block + 1
+
+    def free(self, block: int, content: Content) -> None:
+        """No request holds a block any more."""
+        note = self.journal.append
+        self.frees += 1
+        note((_USERS, block, self.users.pop(block)))
+        note((_UNUSED, block, None))
+        self.unused[block] = self.frees, content
+        note((_TAKE, None, None))
+        self.order.append((self.frees, block))
+
+    def evict(self, count: int) -> int:
+        """Empty so many blocks, those unused for longest, or all; returns how many."""
+        unused, named, order, note = self.unused, self.named, self.order, self.journal.append
+        count = min(count, len(unused))
+        left = count
+        while left > 0:
+            taken = order.popleft()
+            note((_PUT_LEFT, taken, None))
+            at, block = taken
+            kept = unused.get(block)
+            if kept is None or kept[0] != at:
+                continue
+            left -= 1
+            content = kept[1]
+            note((_UNUSED, block, unused.pop(block)))
+            blocks = named[content]
+            note((_NAMED, content, blocks))
+            if len(blocks) == 1:
+                del named[content]
+            else:
+                named[content] = tuple(other for other in blocks if other != block)
+        return count
 
 
 class PrefixLedger(KvLedger):
@@ -52,18 +214,37 @@ class PrefixLedger(KvLedger):
         self._blank = self.capacity_blocks(self._service_id)
         self._spare_bytes = capacity_bytes - self._blank * self._block_bytes[self._service_id]
         self._shared = 0
-        self._next = 0
-        # Full blocks of each request, how many requests hold each block that is held, which blocks
-        # have a content (oldest first), and what is in blocks without a holder (least recently used
-        # first). Few and small: a draft of every iteration begins with copies of them.
-        self._tables: dict[RequestId, list[int]] = {}
-        self._users: dict[int, int] = {}
-        self._blocks: dict[Content, tuple[int, ...]] = {}
-        self._unused: dict[int, Content] = {}
+        self._blocks = _Blocks()
+        self._version = self._blocks.at
         # Most tokens that each request may find cached: all but the last of its context.
         self._findable: dict[RequestId, int] = {}
         # The last request that was looked up, with what it would find: nothing has changed since.
         self._found: tuple[RequestId, list[int]] | None = None
+
+    def copy(self) -> Self:
+        """A scratch ledger that starts equal. See `KvLedger.copy`.
+
+        It costs what is then changed of the blocks, whenever another ledger is used than the last.
+        """
+        self._version.is_fixed = True
+        twin = super().copy()
+        twin._findable, twin._found = self._findable.copy(), None
+        return twin
+
+    def _read(self) -> _Blocks:
+        """The blocks as this ledger has them, not to be changed."""
+        if self._blocks.at is not self._version:
+            self._blocks.go_to(self._version)
+        return self._blocks
+
+    def _write(self) -> _Blocks:
+        """The blocks as this ledger has them, to be changed."""
+        blocks = self._read()
+        if self._version.is_fixed:
+            self._version = blocks.begin()
+        if blocks.before() is None:
+            blocks.journal.clear()
+        return blocks
 
     def open(self, request: Request, generated_tokens: int = 0) -> None:
         """Start an empty account. See `KvLedger.open`."""
@@ -81,8 +262,8 @@ class PrefixLedger(KvLedger):
 
     def newcomer_blocks(self, request: RequestId, tokens: int) -> int:
         """Free blocks that a request which holds none takes: what others hold is there already."""
-        held = sum(block in self._users for block in self._hits(request))
-        return self.blocks(tokens) - held
+        hits, users = self._hits(request), self._read().users
+        return self.blocks(tokens) - sum(block in users for block in hits)
 
     @property
     def shared_tokens(self) -> int:
@@ -129,15 +310,17 @@ class PrefixLedger(KvLedger):
         self._held.pop(request, None)
         self._findable[request] = max(self._findable[request], held)
         self._blank += held % self.block_tokens > 0
-        table = self._tables.pop(request, [])
+        blocks = self._write()
+        table = blocks.tables.get(request, [])
         for number in reversed(range(len(table))):
             block = table[number]
-            if self._users[block] > 1:
-                self._users[block] -= 1
+            if (users := blocks.users[block]) > 1:
+                blocks.set(_USERS, block, users - 1)
                 self._shared -= 1
             else:
-                del self._users[block]
-                self._unused[block] = self._contents(request, number)
+                blocks.free(block, self._contents(request, number))
+        if request in blocks.tables:
+            blocks.set(_TABLES, request, None)
         self._found = None
         self._count()
 
@@ -152,8 +335,9 @@ class PrefixLedger(KvLedger):
         if known is not None and known[0] == request:
             return known[1]
         found: list[int] = []
+        named, contents = self._read().named, self._contents
         for number in range(self._findable[request] // self.block_tokens):
-            blocks = self._blocks.get(self._contents(request, number))
+            blocks = named.get(contents(request, number))
             if blocks is None:
                 break
             found.append(blocks[0])
@@ -168,51 +352,32 @@ class PrefixLedger(KvLedger):
 
     def _begin(self, request: RequestId) -> int:
         """Hold what is cached; returns its tokens."""
-        found = self._hits(request)
+        found, blocks = self._hits(request), self._write()
         for block in found:
-            if block in self._users:
+            users = blocks.users.get(block, 0)
+            if users:
                 self._shared += 1
-                self._users[block] += 1
             else:
-                del self._unused[block]
-                self._users[block] = 1
-        self._tables[request], self._found = list(found), None
+                blocks.set(_UNUSED, block, None)
+            blocks.set(_USERS, block, users + 1)
+        blocks.set(_TABLES, request, list(found))
+        self._found = None
         return len(found) * self.block_tokens
 
     def _hold(self, request: RequestId, before: int, after: int) -> None:
         """Take blocks for more tokens, evicting what is cached, and cache the full ones."""
-        for _ in range(self.blocks(after) - self.blocks(before)):
-            if self._blank <= 0 and self._unused:
-                self._evict()
-            self._blank -= 1
+        blocks = self._write()
+        more = self.blocks(after) - self.blocks(before)
+        if more > self._blank:
+            self._blank += blocks.evict(more - max(0, self._blank))
+        self._blank -= more
         full, held = after // self.block_tokens, before // self.block_tokens
         if full > held:
-            table = self._tables[request]
-            for number in range(held, full):
-                block, content = self._next, self._contents(request, number)
-                self._next += 1
-                table.append(block)
-                self._users[block] = 1
-                self._blocks[content] = (*self._blocks.get(content, ()), block)
+            contents = self._contents
+            blocks.add(request, (contents(request, number) for number in range(held, full)))
         self._held[request], self._found = after, None
-
-    def _evict(self) -> None:
-        """Empty the block that has been unused for longest."""
-        block = next(iter(self._unused))
-        content = self._unused.pop(block)
-        left = tuple(other for other in self._blocks.pop(content) if other != block)
-        if left:
-            self._blocks[content] = left
-        self._blank += 1
 
     def _count(self) -> None:
         """Free is what has no content or no holder."""
-        free_blocks = self._blank + len(self._unused)
+        free_blocks = self._blank + len(self._read().unused)
         self._free_bytes = self._spare_bytes + free_blocks * self._block_bytes[self._service_id]
-
-    def _become(self, other: Self) -> None:
-        super()._become(other)
-        self._tables = {request: list(table) for request, table in other._tables.items()}
-        self._users, self._blocks = other._users.copy(), other._blocks.copy()
-        self._unused = other._unused.copy()
-        self._findable, self._found = other._findable.copy(), None

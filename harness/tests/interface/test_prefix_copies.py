@@ -1,0 +1,70 @@
+"""Copies of a ledger with a prefix cache: none follows another, in whatever order they are used."""
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from harness.interface.entities import AppId, Request, RequestId, Service, ServiceId, TenantId
+from harness.interface.ledger_problems import problems
+from harness.interface.prefix_ledger import PrefixLedger
+
+BLOCK_TOKENS, BLOCKS, REQUESTS = 4, 24, 12
+Change = Callable[[PrefixLedger], object]
+
+
+def _ledger() -> PrefixLedger:
+    """Requests of which each third begins alike, none of which holds KV."""
+    service = Service(ServiceId("a"), kv_bytes_per_token=1, max_context_tokens=64)
+    kv = PrefixLedger(
+        capacity_bytes=BLOCKS * BLOCK_TOKENS,
+        services={service.id: service},
+        block_tokens=BLOCK_TOKENS,
+        contents=lambda request, number: (request % 3 if number < 3 else request, number),
+    )
+    for name in range(REQUESTS):
+        kv.open(Request(RequestId(name), service.id, AppId(0), TenantId("a"), 0.0, 20, 9))
+    return kv
+
+
+def _change(rng: np.random.Generator) -> Change:
+    name, tokens = RequestId(int(rng.integers(REQUESTS))), int(rng.integers(1, 9))
+    if rng.random() < 0.3:
+        return lambda kv: kv.free(name)
+    return lambda kv: kv.try_grow(name, tokens)
+
+
+def _seen(kv: PrefixLedger) -> object:
+    names = [RequestId(name) for name in range(REQUESTS)]
+    return (
+        dict(kv.holders),
+        [kv.cached_tokens(name) for name in names],
+        [0 if kv.holding(name) else kv.newcomer_blocks(name, 20) for name in names],
+        kv.free_blocks(ServiceId("a")),
+        kv.shared_tokens,
+        problems(kv),
+    )
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_every_copy_is_as_if_it_had_been_made_alone(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    ledgers: list[tuple[PrefixLedger, list[Change]]] = [(_ledger(), [])]
+    for _ in range(250):
+        place = int(rng.integers(len(ledgers)))
+        kv, changes = ledgers[place]
+        what = rng.random()
+        if what < 0.2:
+            ledgers.append((kv.copy(), list(changes)))
+        elif what < 0.35 and len(ledgers) > 1:
+            del ledgers[place]
+        elif what < 0.9:
+            change = _change(rng)
+            change(kv)
+            changes.append(change)
+        else:
+            alone = _ledger()
+            for change in changes:
+                change(alone)
+            assert _seen(kv) == _seen(alone)
+        del kv
