@@ -10,13 +10,15 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from harness.config.names import unknown_name
-from harness.config.paths import PROFILES
+from harness.config.paths import PROFILES, ROOT
 from harness.config.schema import STRICT, Count, Positive, fits, read_named
 from harness.costs.layer_kinds import LayerKind, Mixer, Mlp
 from harness.costs.model_config import config_facts
 from harness.costs.model_names import CONFIG, config_path, model_of
 
 MODELS = PROFILES / "models.json"
+CONFIGS = ROOT / "scenarios" / "models"
+"""Folders of configs, which are named by their paths."""
 LISTED = "the names of harness/profiles/models.json"
 WINDOW_AT_TOKENS = 4096  # of a request, at which sliding windows count unless costs say otherwise
 BYTES_PER_NUMBER = 2  # fp16 weights and KV, as every engine here runs them
@@ -243,6 +245,8 @@ def model_facts(service: str) -> ModelFacts:
             f"{name} is no file here and nothing is downloaded: give the path of the model's "
             f"{CONFIG}{known}"
         )
+    if (CONFIGS / name).is_dir():
+        raise ValueError(f"No model is called {name!r}: give {CONFIGS.relative_to(ROOT) / name}")
     raise ValueError(unknown_name("model", name, models, f"{LISTED} or the path of a {CONFIG}"))
 
 

@@ -74,6 +74,7 @@ def test_letters_of_a_path_do_not_split_it(tag: str, placed: Place) -> None:
         ("/nowhere/at/all", "/nowhere/at/all is no file or folder$"),
         ("/", "^/ has no config.json: give the path"),
         ("lama-2-7b", "^No model is called 'lama-2-7b'; closest: llama-7b, .{0,60}$"),
+        ("deepseek-v3", "^No model is called 'deepseek-v3': give scenarios/models/deepseek-v3$"),
         ("qqqq", "^No model is called 'qqqq'; known: the names of harness/profiles/models.json"),
     ],
 )
