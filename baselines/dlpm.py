@@ -25,11 +25,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
+from harness.core.draft import Draft
+from harness.core.filling import is_decode, run_holders
 from harness.interface.decisions import Decision, PreemptionMode
-from harness.interface.draft import Draft
 from harness.interface.entities import GroupId, Request, RequestId
 from harness.interface.events import Event, Finished
-from harness.interface.filling import is_decode, run_holders
 from harness.interface.policies import Capability
 from harness.interface.views import GroupView, RequestView
 

@@ -18,8 +18,8 @@ from typing import ClassVar
 
 import numpy as np
 
+from harness.core.draft import Draft
 from harness.interface.decisions import Decision, Reservation
-from harness.interface.draft import Draft
 from harness.interface.entities import RequestId
 from harness.interface.events import Event, Overran
 from harness.interface.policies import Capability

@@ -31,11 +31,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar, NamedTuple
 
+from harness.core.draft import Draft
+from harness.core.filling import NOTHING_RESERVED, admit_prompts
 from harness.interface.decisions import ContinuousBatching, Decision
-from harness.interface.draft import Draft
 from harness.interface.entities import GroupId, ServiceId
 from harness.interface.events import Event
-from harness.interface.filling import NOTHING_RESERVED, admit_prompts
 from harness.interface.policies import Capability, CostModel
 from harness.interface.views import GroupView, RequestView, missing_tokens
 from harness.planning.forecast import Window

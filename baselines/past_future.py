@@ -30,11 +30,11 @@ from typing import ClassVar
 
 import numpy as np
 
+from harness.core.draft import Draft
+from harness.core.filling import is_decode, run_holders
 from harness.interface.decisions import Decision, PreemptionMode
-from harness.interface.draft import Draft
 from harness.interface.entities import ServiceId
 from harness.interface.events import Event, Finished
-from harness.interface.filling import is_decode, run_holders
 from harness.interface.policies import Capability
 from harness.interface.tables import Floats, Ints
 from harness.interface.views import GroupView, RequestView

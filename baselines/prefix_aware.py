@@ -26,8 +26,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from harness.interface.entities import GroupId, RequestId, ServiceId
-from harness.interface.prefix_ledger import Content
+from harness.interface.entities import Content, GroupId, RequestId, ServiceId
 from harness.interface.views import ClusterView
 
 

@@ -22,11 +22,11 @@ Checked    baselines/tests/test_service_round_robin.py::test_five_requests_by_ha
 from collections.abc import Iterable, Mapping, Sequence
 from typing import ClassVar
 
+from harness.core.draft import Draft
+from harness.core.filling import NOTHING_RESERVED, admit_prompts, run_holders
 from harness.interface.decisions import ContinuousBatching, Decision, PreemptionMode
-from harness.interface.draft import Draft
 from harness.interface.entities import GroupId, ServiceId
 from harness.interface.events import Event
-from harness.interface.filling import NOTHING_RESERVED, admit_prompts, run_holders
 from harness.interface.policies import Capability
 from harness.interface.views import GroupView, RequestView
 

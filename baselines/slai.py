@@ -24,11 +24,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
+from harness.core.draft import Draft
+from harness.core.filling import is_decode
 from harness.interface.decisions import Decision
-from harness.interface.draft import Draft
 from harness.interface.entities import GroupId, RequestId
 from harness.interface.events import Event, Finished, Iterated
-from harness.interface.filling import is_decode
 from harness.interface.policies import Capability
 from harness.interface.views import GroupView, RequestView, missing_tokens
 

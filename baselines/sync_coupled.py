@@ -24,11 +24,11 @@ from dataclasses import dataclass, field
 from math import ceil, floor
 from typing import ClassVar
 
+from harness.core.draft import Draft
+from harness.core.filling import continuous_batch, fill_continuous, is_decode
 from harness.interface.decisions import ContinuousBatching, Decision, Reservation
-from harness.interface.draft import Draft
 from harness.interface.entities import GroupId, RequestId
 from harness.interface.events import Arrived, Event, Moved, Predicted
-from harness.interface.filling import continuous_batch, fill_continuous, is_decode
 from harness.interface.policies import Capability
 from harness.interface.views import GroupView, RequestView, missing_tokens
 

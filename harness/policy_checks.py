@@ -22,6 +22,8 @@ from baselines.round_robin import RoundRobin
 from harness.config.build import build
 from harness.config.engine_limits import USUAL
 from harness.config.yaml_files import read_policy
+from harness.core.kv_ledger import ledger_of
+from harness.core.ledger_problems import problems
 from harness.costs.model import PARTS, ProfileCosts
 from harness.costs.model_facts import model_facts
 from harness.engines.engine import Engine
@@ -31,7 +33,6 @@ from harness.engines.simulator.loop import Simulator
 from harness.interface.decisions import ContinuousBatching, Decision, StaticBatching
 from harness.interface.entities import Cluster, GpuId, Service, ServiceId, Work
 from harness.interface.events import Arrived, Event, Finished, Iterated
-from harness.interface.ledger_problems import problems
 from harness.interface.moving import MovingKey
 from harness.interface.policies import Capability, SchedulingPolicy, System
 from harness.interface.tables import Floats
@@ -229,7 +230,7 @@ def in_the_open(policy: SchedulingPolicy, *, checks: bool = True) -> Open:
 
 def _fingerprint(view: GroupView) -> tuple[object, ...]:
     """Everything of a view that a decision may rest on; AssertionError where KV is off."""
-    ledger, names = view.kv, view.table.__slots__
+    ledger, names = ledger_of(view), view.table.__slots__
     held = {name: request.kv_tokens for name, request in view.requests.items()}
     promised = {name: ledger.reservation(name) for name in held}
     own = ((it.own_tokens if it else 0) for it in promised.values())
@@ -279,10 +280,8 @@ def runs_the_same_batches(make: Make, load: CheckedLoad) -> None:
     if find_spec("vllm") is None:
         raise NotOfferedError("vLLM is not installed: make setup-vllm")
     os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
-    from harness.engines.vllm.dry import VllmDry
-
     runs = []
-    for kind in (partial(SIMULATOR, fast_forward=False), VllmDry):
+    for kind in (partial(SIMULATOR, fast_forward=False), _vllm):
         policy = in_the_open(make(), checks=False)
         runs.append(serve(load, policy, kind, SMALL))
         if isinstance(policy.rule, StaticBatching):
@@ -291,6 +290,12 @@ def runs_the_same_batches(make: Make, load: CheckedLoad) -> None:
     ours, theirs = (run.requests for run in runs)
     pd.testing.assert_frame_equal(ours, theirs, rtol=1e-9)
     assert theirs["finished_s"].notna().all()
+
+
+def _vllm(**about: Any) -> Engine:
+    """vLLM's scheduler on the simulator's clock, by its name: not every machine has it."""
+    engine: Engine = build({"_target_": "harness.engines.vllm.dry.VllmDry"}, offered=about)
+    return engine
 
 
 def iterations(recorder: Recorder) -> list[Iterated]:

@@ -4,18 +4,14 @@ Figures 2 and 4 are drawn from tables that `harness.tools.fitting.shapes` derive
 rows, 3 and 10 from runs.
 """
 
-import json
-from typing import Any
-
 import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.figure import Figure
 
 from harness.claims.effects import run_in
-from harness.config.paths import PROFILES
 from plots import style
 from plots.inputs import Inputs
-from systems.samullm.measures import chunks_of, iterations_s, running_requests
+from systems.samullm.measures import chunks_of, derived_table, iterations_s, running_requests
 
 UNITS = {
     "forward_s": ("(a) computation", "10^12 FLOPs"),
@@ -28,7 +24,7 @@ PRINTED_DOCUMENTS, PRINTED_CHUNKS = 100, {"median": 3, "longest": 60}  # of figu
 
 def figure2(_: Inputs) -> Figure:
     """Distributions of output lengths by region of the prompt's length and by category."""
-    content = _table("lengths_by_prompt.json")
+    content = derived_table("lengths_by_prompt.json")
     rows = content["rows"]
     figure = style.new_figure(1200, 520)
     panels = figure.subplots(1, 2, sharey=True)
@@ -53,7 +49,7 @@ def figure2(_: Inputs) -> Figure:
 
 def figure4(_: Inputs) -> Figure:
     """Lines through the components of a decode iteration at fixed numbers of requests."""
-    content = _table("linear_latency.json")
+    content = derived_table("linear_latency.json")
     figure = style.new_figure(1500, 520)
     panels = figure.subplots(1, len(UNITS))
     for panel, (part, (title, unit)) in zip(panels, UNITS.items(), strict=True):
@@ -126,8 +122,3 @@ def figure10(inputs: Inputs) -> Figure:
         "lognormal with its median and its longest document.",
     )
     return figure
-
-
-def _table(name: str) -> dict[str, Any]:
-    content: dict[str, Any] = json.loads((PROFILES / "derived" / name).read_text(encoding="utf-8"))
-    return content

@@ -4,8 +4,17 @@ from collections.abc import Mapping, Sequence
 from math import inf
 from time import perf_counter
 
+from harness.core.checks import IllegalDecision, check
+from harness.core.draft import Draft
+from harness.core.filling import (
+    NOTHING_RESERVED,
+    fill_continuous,
+    fill_displacing,
+    fill_static,
+)
+from harness.core.kv_checks import swaps
+from harness.core.shared_filling import fill_by_phase
 from harness.engines.recorder import Recorder
-from harness.interface.checks import IllegalDecision, check
 from harness.interface.decisions import (
     Decision,
     Deployment,
@@ -13,16 +22,9 @@ from harness.interface.decisions import (
     PriorityOrder,
     StaticBatching,
     Until,
+    has_phases,
 )
-from harness.interface.draft import Draft
 from harness.interface.entities import Cluster, RequestId, ServiceId
-from harness.interface.filling import (
-    NOTHING_RESERVED,
-    fill_continuous,
-    fill_displacing,
-    fill_static,
-)
-from harness.interface.kv_checks import swaps
 from harness.interface.policies import (
     Capability,
     HasCounts,
@@ -30,7 +32,6 @@ from harness.interface.policies import (
     PrewarmPolicy,
     SchedulingPolicy,
 )
-from harness.interface.shared_filling import fill_by_phase, has_phases
 from harness.interface.views import ClusterView, GroupView, RequestView
 
 MOST_WAKES = 10_000

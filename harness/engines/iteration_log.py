@@ -3,6 +3,7 @@
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 
+from harness.core.kv_ledger import ledger_of
 from harness.interface.entities import RequestId, ServiceId, Work
 from harness.interface.views import GroupView
 
@@ -32,7 +33,7 @@ class KvUse:
 
 def use_of(group: GroupView, service: ServiceId, running: Collection[RequestId]) -> KvUse:
     """Of a group whose ledger has the batch that is `running`."""
-    kv = group.kv
+    kv = ledger_of(group)
     holders = kv.holders
     # An orphaned reservation is of no request.
     promises = [promise for name, promise in kv.promises.items() if name >= 0]

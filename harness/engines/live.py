@@ -13,6 +13,7 @@ from harness.interface.apps import OUTSIDE
 from harness.interface.decisions import Deployment
 from harness.interface.entities import (
     Cluster,
+    Content,
     GroupId,
     LengthPrediction,
     Request,
@@ -21,7 +22,6 @@ from harness.interface.entities import (
     ServiceId,
 )
 from harness.interface.graph import Edges
-from harness.interface.prefix_ledger import Content
 from harness.interface.tables import CallTable, RequestTable
 from harness.interface.views import GroupView
 from harness.workloads.prefixes import Prefixes

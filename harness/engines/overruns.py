@@ -2,9 +2,9 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 
+from harness.core.kv_ledger import KvLedger
 from harness.interface.entities import GroupId, RequestId
 from harness.interface.events import Overran
-from harness.interface.kv_ledger import KvLedger
 from harness.interface.views import RequestView
 
 

@@ -15,12 +15,12 @@ from typing import TypeVar
 
 import numpy as np
 
+from harness.core.filling import NOTHING_RESERVED, in_priority_order
 from harness.engines.ask import one_batch
 from harness.engines.promotions import Promotions
 from harness.interface.decisions import Batch, Decision, PriorityOrder
 from harness.interface.entities import RequestId, ServiceId
 from harness.interface.events import Event, Overran
-from harness.interface.filling import NOTHING_RESERVED, in_priority_order
 from harness.interface.moving import MovingKey, Progress
 from harness.interface.tables import Bools, Floats, Ints, RequestTable
 from harness.interface.views import GroupView, RequestView

@@ -1,6 +1,6 @@
 """What policies return. Plain values: an engine applies one whole or rejects it whole."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from enum import Enum
@@ -288,6 +288,38 @@ class PriorityOrder:
             )
         tokens: Ints = np.ceil(np.maximum(np.nan_to_num(given, nan=0.0), 0)).astype(np.int64)
         return tokens
+
+
+def has_phases(services: Collection[ServiceId], order: PriorityOrder) -> bool:
+    """Whether every batch of this order in a group of these is of one service and one phase."""
+    rule = order.rule
+    return isinstance(rule, ContinuousBatching) and (len(services) > 1 or not rule.prompts_first)
+
+
+def wrong_by_phase(
+    order: PriorityOrder, services: Collection[ServiceId], group: str
+) -> Iterator[str]:
+    """What an order cannot say where every batch is of one service and one phase."""
+    rule, is_shared = order.rule, len(services) > 1
+    given = {
+        "request-level batches": isinstance(rule, StaticBatching) and is_shared,
+        "rule.chunked_prefill": isinstance(rule, ContinuousBatching) and rule.chunked_prefill,
+        "rule.pads_prompts": isinstance(rule, ContinuousBatching) and rule.pads_prompts,
+        "reserve_tokens": order.reserve_tokens is not None,
+        "displaces=swap": order.displaces is Displaced.SWAP,
+        "gives_way=swap": order.gives_way is PreemptionMode.SWAP,
+    }
+    if is_shared or has_phases(services, order):
+        where = f"{len(services)} services" if is_shared else "rule.prompts_first off"
+        for field, is_given in given.items():
+            if is_given:
+                yield (
+                    f"a priority order with {field} in {group} ({', '.join(sorted(services))}),"
+                    f" which is not supported with {where}"
+                )
+    for service in sorted(services) if is_shared else ():
+        if not (seconds := order.seconds_to_starve(service)) > 0:
+            yield f"starves_after_s of {service} is {seconds}, it must be above 0"
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,9 @@ GroupId = NewType("GroupId", str)
 GpuId = NewType("GpuId", int)
 ResourceId = NewType("ResourceId", str)
 
+Content = tuple[int, int]
+"""Name of a full KV block: the request to which its last token belongs, and its number."""
+
 
 @dataclass(frozen=True, slots=True)
 class Service:

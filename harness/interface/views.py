@@ -6,6 +6,7 @@ from typing import Protocol
 from harness.interface.decisions import Batch, Deployment, Reservation
 from harness.interface.entities import (
     Cluster,
+    Content,
     Group,
     GroupId,
     LengthPrediction,
@@ -15,8 +16,6 @@ from harness.interface.entities import (
     ServiceId,
 )
 from harness.interface.graph import Edges
-from harness.interface.kv_ledger import KvLedger
-from harness.interface.prefix_ledger import Content
 from harness.interface.tables import CallTable, Floats, RequestTable
 
 
@@ -65,6 +64,41 @@ def missing_tokens(request: RequestView) -> int:
     return request.context_tokens - request.kv_tokens - request.swapped_tokens
 
 
+class KvView(Protocol):
+    """KV held and promised on one group, in blocks of tokens; `Draft` tries changes of it."""
+
+    @property
+    def caches(self) -> bool:
+        """Whether KV outlives its request for others to use."""
+
+    @property
+    def capacity_bytes(self) -> int:
+        """What all services share."""
+
+    @property
+    def services(self) -> Mapping[ServiceId, Service]:
+        """Services whose KV is counted here."""
+
+    @property
+    def block_tokens(self) -> int:
+        """Tokens of one block; 0 where those of services differ."""
+
+    def tokens_of_block(self, service: ServiceId | None) -> int:
+        """Tokens of one block of this service. ValueError where none is given."""
+
+    def block_bytes(self, service: ServiceId) -> int:
+        """Bytes of one block of this service."""
+
+    def blocks(self, tokens: int, service: ServiceId | None = None) -> int:
+        """Whole blocks that hold `tokens`; of a service, which counts where blocks differ."""
+
+    def capacity_blocks(self, service: ServiceId) -> int:
+        """Blocks of this service that would fit if nothing was held."""
+
+    def free_blocks(self, service: ServiceId) -> int:
+        """Blocks of this service neither held nor promised; negative when over capacity."""
+
+
 class GroupView(Protocol):
     """What one scheduling decision may see."""
 
@@ -81,8 +115,8 @@ class GroupView(Protocol):
         """Facts of the services loaded here."""
 
     @property
-    def kv(self) -> KvLedger:
-        """KV held and promised here. Never change it: try changes on a copy, as `Draft` does."""
+    def kv(self) -> KvView:
+        """KV held and promised here."""
 
     @property
     def free_host_bytes(self) -> int:

@@ -23,10 +23,9 @@ from harness.engines.simulator.rules import (
     tell_keys,
 )
 from harness.engines.state import RequestArrays, new_arrays, request_table
-from harness.interface.decisions import PriorityOrder
+from harness.interface.decisions import PriorityOrder, wrong_by_phase
 from harness.interface.entities import ServiceId
 from harness.interface.load_order import LoadOrder, TurnOrder
-from harness.interface.shared_filling import wrong_by_phase
 from harness.interface.tables import Floats, Ints, RequestTable
 
 

@@ -67,13 +67,13 @@ def test_mechanism_names_no_policy_and_no_paper() -> None:
 
 
 @pytest.mark.parametrize("path", POLICIES, ids=relative)
-def test_a_policy_imports_only_interface_planning_numpy_and_the_standard_library(
+def test_a_policy_imports_only_interface_core_planning_numpy_and_the_standard_library(
     path: Path,
 ) -> None:
     own = module_of(path).rpartition(".")[0]
     for module in imports(path):
         same_folder = own.startswith("systems.") and module.startswith(f"{own}.")
-        ours = module.startswith(("harness.interface.", "harness.planning."))
+        ours = module.startswith(("harness.interface.", "harness.core.", "harness.planning."))
         top = module.partition(".")[0]
         allowed = ours or same_folder or top == "numpy" or top in sys.stdlib_module_names
         assert allowed, f"{relative(path)} imports {module}"
@@ -162,7 +162,7 @@ def test_a_name_of_a_class_has_one_meaning() -> None:
 def test_every_event_and_capability_is_of_use() -> None:
     """An event is observed by a policy, or by what policies plan with."""
     read = [*POLICIES, *(ROOT / "harness" / "planning").glob("*.py")]
-    asked = [*read, *(ROOT / "harness" / "interface").glob("*checks.py")]
+    asked = [*read, *(ROOT / "harness" / "core").glob("*checks.py")]
     observed, named = (
         " ".join(it.read_text(encoding="utf-8") for it in of) for of in (read, asked)
     )

@@ -8,7 +8,7 @@ import pytest
 
 from harness.claims import effects
 from harness.config.paths import ROOT
-from harness.interface.draft import Draft
+from harness.core.draft import Draft
 
 PAGES = sorted(ROOT.glob("*.md"))
 MOST_LINES = 150

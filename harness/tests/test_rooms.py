@@ -24,13 +24,20 @@ CONFIG, TOOLS = "harness.config", "harness.tools"
 ROOMS: dict[str, set[str]] = {
     CONFIG: set(),
     "harness.interface": set(),
+    "harness.core": {"harness.interface"},
     "harness.costs": {"harness.interface"},
     "harness.workloads": {"harness.interface", "harness.costs"},
     # The tables of lengths are what a length predictor samples from.
     "harness.predictors": {"harness.interface", "harness.workloads.ecdf"},
-    "harness.engines": {"harness.interface", "harness.costs", "harness.workloads"},
+    "harness.engines": {
+        "harness.interface",
+        "harness.core",
+        "harness.costs",
+        "harness.workloads",
+    },
     "harness.engines.simulator": {
         "harness.interface",
+        "harness.core",
         "harness.costs",
         "harness.workloads",
         "harness.engines",
@@ -38,6 +45,7 @@ ROOMS: dict[str, set[str]] = {
     # vLLM's own scheduler can be driven without vLLM's engine: by the simulator, in its time.
     "harness.engines.vllm": {
         "harness.interface",
+        "harness.core",
         "harness.costs",
         "harness.workloads",
         "harness.engines",
@@ -65,8 +73,7 @@ ROOMS: dict[str, set[str]] = {
         "harness.planning.solo",
     },
     "harness.claims": {"harness.runs"},
-    "baselines": {"harness.interface", "harness.planning"},
-    "systems": {"harness.interface", "harness.planning"},
+    "policies": {"harness.interface", "harness.core", "harness.planning"},
     # What a paper claims, and figures of one run that no summary has, lie beside its policies.
     "systems.*.claims": {"harness.claims", "harness.runs"},
     "plots": {
@@ -80,15 +87,16 @@ ROOMS: dict[str, set[str]] = {
 """Room -> rooms, or modules, that it may import besides itself and `harness.config`."""
 
 OF_A_PAPER = re.compile(r"systems\.\w+\.(claims|effects|facts|measures)$")
+POLICIES = re.compile(r"(baselines|systems)(\.\w|$)")
 COMMANDS = re.compile(
-    r"harness\.((boundary|run|compare|league|observed|plan|policy_checks|rank|results|reproduce|where"
+    r"harness\.((api|boundary|run|compare|league|observed|plan|policy_checks|rank|results|reproduce|where"
     r"|why|winners|__main__)$|capacity(\.|$))"
 )
 
 CLAIMS = re.compile(r"harness\.(claims|conditions)(\.|$)")
 """What comes out of claims, at a paper's own setting and in others."""
 
-TOP = {"harness.api", "harness.commands", "harness.report", TOOLS}
+TOP = {"harness.commands", "harness.report", TOOLS}
 """Rooms that may import anything: why to believe a result, and what a person sees of it."""
 
 MOST_ROOMS, MOST_ARROWS = 23, 80
@@ -110,6 +118,8 @@ def room_of(module: str) -> str | None:
         return "harness.commands"
     if CLAIMS.match(module):
         return "harness.claims"
+    if POLICIES.match(module):
+        return "policies"
     return max((room for room in ROOMS.keys() | TOP if is_in(module, room)), key=len, default=None)
 
 
@@ -165,10 +175,12 @@ def test_rooms_and_arrows_between_them_are_few() -> None:
         ("harness.engines", "harness.engines.simulator.loop", False),
         ("harness.interface", "harness.config.paths", True),
         ("harness.interface", "harness.costs.model", False),
+        ("harness.interface", "harness.core.draft", False),
+        ("harness.core", "harness.engines.ask", False),
         ("harness.report", "plots.style", True),
         ("plots", "harness.claims.verdicts", True),
         ("harness.claims", "plots.style", False),
-        ("systems", "harness.claims.effects", False),
+        ("policies", "harness.claims.effects", False),
         ("systems.*.claims", "harness.claims.effects", True),
         ("systems.*.claims", "systems.ssjf.effects", True),
         ("systems.*.claims", "systems.ssjf.policy", False),

@@ -29,11 +29,11 @@ from collections.abc import Mapping
 from math import ceil, floor
 from typing import ClassVar
 
+from harness.core.draft import Draft
+from harness.core.filling import is_decode
 from harness.interface.decisions import Decision, PreemptionMode, Reservation
-from harness.interface.draft import Draft
 from harness.interface.entities import GroupId, RequestId
 from harness.interface.events import Arrived, Event, Finished, Moved, Overran, Predicted
-from harness.interface.filling import is_decode
 from harness.interface.policies import Capability
 from harness.interface.views import GroupView, RequestView, missing_tokens
 from systems.ecoserve.ordering import PromptQueue, Queues, Ranking, refuse_settings

@@ -1,6 +1,5 @@
 """What SamuLLM (Fang et al., arXiv 2503.16893, sections 1 to 5) claims, and how it is tested."""
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from operator import eq, gt
@@ -12,7 +11,6 @@ import pandas as pd
 from harness.claims import effects
 from harness.claims.effects import ALL, Cells, Effect, EffectKind, Measure, joined, over_settings
 from harness.claims.paper import ClaimFunction, FigureSpec, Judged, Paper
-from harness.config.paths import PROFILES
 from systems.samullm import measures
 
 OURS, MAX, MIN = {"system": "samullm"}, {"system": "max_heuristic"}, {"system": "min_heuristic"}
@@ -229,8 +227,8 @@ _claim(
 
 def _lines(_: Cells) -> Effect:
     """Which lines through measured latencies are as near to them as the cost model's error."""
-    content = (PROFILES / "derived" / "linear_latency.json").read_text(encoding="utf-8")
-    residuals = pd.Series([row["residual"] for row in json.loads(content)["rows"]])
+    rows = measures.derived_table("linear_latency.json")["rows"]
+    residuals = pd.Series([row["residual"] for row in rows])
     return Effect(EffectKind.FACT, (residuals <= 0.065).to_frame(ALL))
 
 

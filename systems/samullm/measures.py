@@ -3,11 +3,14 @@
 Paper      Fang et al., arXiv 2503.16893, figures 3, 9 to 11, 13 and 15
 """
 
+import json
 from functools import lru_cache, partial
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
+from harness.config.paths import PROFILES
 from harness.runs.cells import Run
 
 ENSEMBLED_S = 750.0  # section 5.4: about when every plan of figure 13 has ended the ensembling
@@ -16,6 +19,12 @@ ENSEMBLED_STEP_S = 10.0  # of the last digit of "about 750 s"
 SUMMARISER = "vicuna-13b-v1.5"
 SUMMARY = f"{SUMMARISER}~summary"  # as a part of the mixed application
 EVALUATOR = "Llama-2-70b-chat-hf"  # of chain summary, and model 1 of table 1
+
+
+def derived_table(name: str) -> dict[str, Any]:
+    """One that `harness.tools.fitting.shapes` has derived from measured rows."""
+    content: dict[str, Any] = json.loads((PROFILES / "derived" / name).read_text(encoding="utf-8"))
+    return content
 
 
 def computing_s(run: Run) -> float:

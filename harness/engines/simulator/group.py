@@ -7,6 +7,8 @@ from types import MappingProxyType
 
 import numpy as np
 
+from harness.core.kv_ledger import KvLedger
+from harness.core.prefix_ledger import PrefixLedger
 from harness.costs.model import TableCosts
 from harness.costs.profiles import Received
 from harness.engines.host_memory import GroupHost, HostMemory
@@ -25,8 +27,6 @@ from harness.interface.entities import (
     Service,
     ServiceId,
 )
-from harness.interface.kv_ledger import KvLedger
-from harness.interface.prefix_ledger import PrefixLedger
 from harness.interface.tables import RequestTable
 from harness.interface.views import RequestView
 from harness.workloads.prefixes import Prefixes

@@ -18,12 +18,12 @@ from harness.interface.decisions import (
     PreemptionMode,
     PriorityOrder,
     StaticBatching,
+    has_phases,
 )
 from harness.interface.entities import ServiceId
 from harness.interface.moving import MovingKey, Progress
 from harness.interface.policies import CostModel
 from harness.interface.promotion import AfterIterations, AfterSeconds, Promotion
-from harness.interface.shared_filling import has_phases
 from harness.interface.tables import RequestTable
 
 

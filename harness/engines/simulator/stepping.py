@@ -6,6 +6,7 @@ from time import perf_counter
 
 import numpy as np
 
+from harness.core.applied import after
 from harness.engines.ask import ask_schedule, refuse_idling, refuse_shares
 from harness.engines.iteration_log import use_of
 from harness.engines.live import LiveState
@@ -18,7 +19,6 @@ from harness.engines.simulator.group import LiveGroup, tokens_left
 from harness.engines.simulator.rules import is_compiled
 from harness.engines.simulator.timeline import Due, Timeline
 from harness.engines.told_keys import Heard
-from harness.interface.applied import after
 from harness.interface.decisions import Batch, Decision, Until
 from harness.interface.entities import RequestId, Work
 from harness.interface.events import Event, Iterated, Overran

@@ -13,6 +13,8 @@ from multiprocessing import current_process
 from typing import Any
 
 from harness.config.engine_limits import LIMITS
+from harness.core.applied import ran_before
+from harness.core.kv_ledger import KvLedger
 from harness.engines.iteration_log import use_of
 from harness.engines.told_keys import Heard
 from harness.engines.vllm.carried import carried, own_facts, predicted_tokens, seen_facts
@@ -21,7 +23,6 @@ from harness.engines.vllm.policy_file import POLICY_FILE, policy_of
 from harness.engines.vllm.served import ServedGroup
 from harness.engines.vllm.shared_blocks import ledger_of
 from harness.engines.vllm.step import Iteration, Step, prompts_of
-from harness.interface.applied import ran_before
 from harness.interface.decisions import Decision
 from harness.interface.entities import (
     GpuId,
@@ -34,7 +35,6 @@ from harness.interface.entities import (
     ServiceId,
 )
 from harness.interface.events import Event
-from harness.interface.kv_ledger import KvLedger
 from harness.interface.policies import SchedulingPolicy
 
 # After ours, whose import says what is missing where vLLM is.

@@ -12,12 +12,14 @@ from types import MappingProxyType
 
 import numpy as np
 
+from harness.core.applied import after
+from harness.core.filling import by_key, is_decode
+from harness.core.kv_ledger import KvLedger
 from harness.engines.ask import ask_schedule, one_batch, refuse_idling
 from harness.engines.overruns import overruns, within_promises
 from harness.engines.told_keys import Heard, ToldKeys
 from harness.engines.vllm.served_request import EngineRequest, ServedRequest
-from harness.interface.applied import after
-from harness.interface.decisions import Batch, Decision, PriorityOrder
+from harness.interface.decisions import Batch, Decision, PriorityOrder, has_phases
 from harness.interface.entities import (
     Group,
     LengthPrediction,
@@ -27,10 +29,7 @@ from harness.interface.entities import (
     ServiceId,
 )
 from harness.interface.events import Arrived, Event, Finished, Iterated, Moved, Predicted
-from harness.interface.filling import by_key, is_decode
-from harness.interface.kv_ledger import KvLedger
 from harness.interface.policies import Capability, SchedulingPolicy
-from harness.interface.shared_filling import has_phases
 from harness.interface.tables import RequestTable, attained_s
 from harness.interface.views import RequestView
 

@@ -2,6 +2,7 @@
 
 from typing import Protocol
 
+from harness.core.kv_ledger import ledger_of
 from harness.interface.decisions import Reservation
 from harness.interface.entities import LengthPrediction, Request
 from harness.interface.views import GroupView
@@ -55,7 +56,7 @@ class ServedRequest:
     @property
     def reservation(self) -> Reservation | None:
         """KV promised to it."""
-        return self._group.kv.reservation(self.facts.id)
+        return ledger_of(self._group).reservation(self.facts.id)
 
     @property
     def is_running(self) -> bool:

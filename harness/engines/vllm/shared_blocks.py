@@ -5,8 +5,8 @@ from dataclasses import replace
 from math import lcm
 from typing import Protocol
 
+from harness.core.kv_ledger import KvLedger
 from harness.interface.entities import Service, ServiceId
-from harness.interface.kv_ledger import KvLedger
 
 MOST_TOKENS = 512
 """Of a block: a request leaves half of its last one empty on average."""

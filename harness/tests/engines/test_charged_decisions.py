@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 
 from baselines.fcfs import Fcfs
 from baselines.round_robin import RoundRobin
+from harness.core.draft import Draft
+from harness.core.filling import fill_continuous
 from harness.engines.recorder import Recorder
 from harness.engines.simulator.loop import Simulator
 from harness.interface.decisions import Decision, PriorityOrder, StaticBatching
-from harness.interface.draft import Draft
-from harness.interface.filling import fill_continuous
 from harness.interface.policies import SchedulingPolicy, System
 from harness.interface.tables import Floats, RequestTable
 from harness.interface.views import GroupView

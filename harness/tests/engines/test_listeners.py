@@ -3,10 +3,10 @@
 from dataclasses import dataclass, field
 from typing import ClassVar
 
+from harness.core.draft import Draft
+from harness.core.filling import continuous_batch
 from harness.interface.decisions import Decision, Deployment
-from harness.interface.draft import Draft
 from harness.interface.events import Arrived, Event, Finished
-from harness.interface.filling import continuous_batch
 from harness.interface.policies import Capability
 from harness.interface.views import ClusterView, GroupView
 from harness.tests.support.serving import a_group, serve, workload

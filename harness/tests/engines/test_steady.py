@@ -14,9 +14,10 @@ import pytest
 
 from harness.config.build import build
 from harness.config.yaml_files import policy_files
-from harness.interface.checks import IllegalDecision
+from harness.core.checks import IllegalDecision
+from harness.core.draft import Draft
+from harness.core.kv_ledger import ledger_of
 from harness.interface.decisions import Decision
-from harness.interface.draft import Draft
 from harness.interface.entities import GroupId, RequestId
 from harness.interface.events import Arrived, Event, Finished, Iterated, Moved, Predicted
 from harness.interface.policies import Capability, SchedulingPolicy
@@ -76,7 +77,7 @@ class Audited:
             and before.left >= 1
             and before.wake_s > view.now_s
             and before.requests <= due
-            and view.kv.fits(dict.fromkeys(before.requests, 1))
+            and ledger_of(view).fits(dict.fromkeys(before.requests, 1))
         )
         if before is not None and is_due:
             if differences := _differences(before.requests, decision):

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from harness.interface.checks import IllegalDecision
+from harness.core.checks import IllegalDecision
 from harness.interface.decisions import Decision, PriorityOrder
 from harness.interface.views import GroupView
 from harness.tests.support.policies import Promoting

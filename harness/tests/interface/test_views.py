@@ -7,16 +7,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.interface.decisions import (
-    Decision,
-)
-from harness.interface.draft import Draft
-from harness.interface.events import Event
-from harness.interface.filling import (
+from harness.core.draft import Draft
+from harness.core.filling import (
     continuous_batch,
     is_decode,
 )
-from harness.interface.ledger_problems import problems
+from harness.core.kv_ledger import ledger_of
+from harness.core.ledger_problems import problems
+from harness.interface.decisions import (
+    Decision,
+)
+from harness.interface.events import Event
 from harness.interface.policies import Capability
 from harness.interface.views import GroupView
 from harness.tests.support.fakes import (
@@ -48,8 +49,9 @@ class Suspicious:
         assert [r.context_tokens for r in requests] == (
             table.prompt_tokens + table.generated_tokens
         ).tolist()
-        assert [view.kv.holding(r.facts.id) for r in requests] == table.kv_tokens.tolist()
-        assert problems(view.kv) == []
+        kv = ledger_of(view)
+        assert [kv.holding(r.facts.id) for r in requests] == table.kv_tokens.tolist()
+        assert problems(kv) == []
         for name in ("kv_tokens", "context_tokens", "facts"):
             with pytest.raises(AttributeError):
                 setattr(requests[0], name, 7)

@@ -4,11 +4,11 @@ from contextlib import suppress
 
 from hypothesis import strategies as st
 
+from harness.core.draft import Draft
+from harness.core.filling import continuous_batch
+from harness.core.ledger_problems import problems
 from harness.interface.decisions import Batch, PreemptionMode, Reservation
-from harness.interface.draft import Draft
 from harness.interface.entities import RequestId
-from harness.interface.filling import continuous_batch
-from harness.interface.ledger_problems import problems
 from harness.interface.views import RequestView
 from harness.tests.support.fakes import CHAT, CODE, FakeGroup, FakeRequest, FakeScene
 

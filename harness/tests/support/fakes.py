@@ -6,6 +6,7 @@ from math import nan
 
 import numpy as np
 
+from harness.core.kv_ledger import KvLedger
 from harness.interface.decisions import Batch, Decision, Reservation
 from harness.interface.entities import (
     AppId,
@@ -19,7 +20,6 @@ from harness.interface.entities import (
     ServiceId,
     TenantId,
 )
-from harness.interface.kv_ledger import KvLedger
 from harness.interface.policies import Capability
 from harness.interface.tables import RequestTable
 from harness.interface.views import GroupView, RequestView

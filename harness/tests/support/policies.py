@@ -9,6 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from baselines.edf import Edf
+from harness.core.draft import Draft
+from harness.core.filling import continuous_batch, is_decode, next_tokens
 from harness.interface.decisions import (
     ContinuousBatching,
     Decision,
@@ -16,13 +18,11 @@ from harness.interface.decisions import (
     PriorityOrder,
     Reservation,
 )
-from harness.interface.draft import Draft
 from harness.interface.entities import (
     Group,
     RequestId,
 )
 from harness.interface.events import Arrived, Event, Finished, Iterated
-from harness.interface.filling import continuous_batch, is_decode, next_tokens
 from harness.interface.policies import Capability
 from harness.interface.tables import RequestTable
 from harness.interface.views import ClusterView, GroupView, RequestView

@@ -8,12 +8,12 @@ from vllm.utils.hashing import sha256
 from vllm.v1.core.kv_cache_utils import get_request_block_hasher
 from vllm.v1.request import Request as EngineRequest
 
+from harness.core.draft import Draft
 from harness.engines.vllm import dry as vllm_dry
 from harness.engines.vllm.carried import extra_args_of
 from harness.engines.vllm.scheduler import PolicyScheduler
 from harness.engines.vllm.step import Iteration
 from harness.interface.decisions import Decision
-from harness.interface.draft import Draft
 from harness.interface.entities import (
     AppId,
     Request,

@@ -8,6 +8,7 @@ import numpy as np
 
 from baselines.fcfs import Fcfs
 from baselines.round_robin import RoundRobin
+from harness.core.kv_ledger import KvLedger
 from harness.costs.iteration import IterationTable, work_seconds
 from harness.costs.profiles import Received
 from harness.engines.host_memory import HostMemory
@@ -17,7 +18,6 @@ from harness.interface.apps import OUTSIDE
 from harness.interface.decisions import ContinuousBatching, Deployment
 from harness.interface.entities import Cluster, GpuId, Group, GroupId, Service, ServiceId, Work
 from harness.interface.events import Event
-from harness.interface.kv_ledger import KvLedger
 from harness.interface.policies import (
     Capability,
     DispatchPolicy,

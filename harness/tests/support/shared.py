@@ -5,13 +5,13 @@ from typing import ClassVar
 
 import numpy as np
 
+from harness.core.draft import Draft
+from harness.core.filling import continuous_batch, is_decode
 from harness.costs.iteration import IterationTable
 from harness.engines.recorder import Recorder
 from harness.interface.decisions import Decision, Deployment
-from harness.interface.draft import Draft
 from harness.interface.entities import GpuId, Group, GroupId, ServiceId
 from harness.interface.events import Event, Iterated
-from harness.interface.filling import continuous_batch, is_decode
 from harness.interface.policies import Capability, SchedulingPolicy
 from harness.interface.views import ClusterView, GroupView
 from harness.tests.support.serving import LinearCosts, TwoSizes, serve

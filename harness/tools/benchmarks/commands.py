@@ -15,8 +15,8 @@ from baselines.least_loaded import ORDERS, LeastLoaded
 from baselines.round_robin import RoundRobin
 from harness.config.hydra_words import word
 from harness.config.paths import ROOT
+from harness.core.checks import IllegalDecision
 from harness.engines.simulator.warm_up import warm_up
-from harness.interface.checks import IllegalDecision
 from harness.interface.policies import DispatchPolicy
 from harness.tools.benchmarks.applications import applications
 from harness.tools.benchmarks.planning import measure_forecasts

@@ -9,6 +9,8 @@ from typing import ClassVar
 
 import numpy as np
 
+from harness.core.draft import Draft
+from harness.core.filling import continuous_batch
 from harness.interface.decisions import (
     ContinuousBatching,
     Decision,
@@ -16,9 +18,7 @@ from harness.interface.decisions import (
     PriorityOrder,
     StaticBatching,
 )
-from harness.interface.draft import Draft
 from harness.interface.events import Event, Overran
-from harness.interface.filling import continuous_batch
 from harness.interface.moving import MovingKey, Progress
 from harness.interface.policies import Capability
 from harness.interface.tables import Floats, RequestTable

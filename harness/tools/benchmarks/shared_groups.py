@@ -6,7 +6,7 @@ from copy import deepcopy
 from typing import ClassVar
 
 from baselines.least_loaded import ORDERS, LeastLoaded
-from harness.interface.checks import IllegalDecision
+from harness.core.checks import IllegalDecision
 from harness.interface.decisions import Deployment, Displaced, PriorityOrder
 from harness.interface.entities import GpuId, Group, GroupId, Service
 from harness.interface.policies import Capability

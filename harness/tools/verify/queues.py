@@ -21,12 +21,12 @@ from numpy.typing import NDArray
 from baselines.fcfs import Fcfs
 from baselines.fixed_placement import FixedPlacement
 from baselines.round_robin import RoundRobin
+from harness.core.draft import Draft
 from harness.costs.iteration import MAX_REQUESTS, IterationTable
 from harness.costs.profiles import NOTHING_RECEIVED, Received
 from harness.engines.recorder import Recorder
 from harness.engines.simulator.loop import Simulator
 from harness.interface.decisions import Decision
-from harness.interface.draft import Draft
 from harness.interface.entities import Cluster, GpuId, RequestId, Service, ServiceId, Work
 from harness.interface.events import Event
 from harness.interface.policies import Capability, SchedulingPolicy, System

@@ -1,7 +1,7 @@
 """Which requests begin or go on: admitted requests, or requests in slots (`displaces`).
 
-Of them an iteration computes whole prompts or chunks of them (`interface.filling`,
-`interface.preemptive_admission`).
+Of them an iteration computes whole prompts or chunks of them (`core.filling`,
+`core.preemptive_admission`).
 """
 
 import numpy as np

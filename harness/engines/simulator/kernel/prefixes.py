@@ -1,6 +1,6 @@
 """Full blocks of KV that requests share, and that stay while there is room.
 
-What `interface.prefix_ledger.PrefixLedger` does, in compiled code. A content is a number: the
+What `core.prefix_ledger.PrefixLedger` does, in compiled code. A content is a number: the
 request that owns the last token of a block, and which block of its context it is. Contexts that
 begin alike have the same contents, so nothing is hashed but that number. Blocks without a holder
 are a ring, least recently used first, which begins and ends at the first place of a group's part of

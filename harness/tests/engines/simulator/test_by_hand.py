@@ -3,18 +3,18 @@
 import pytest
 
 from baselines.fcfs import Fcfs
+from harness.core.draft import Draft
+from harness.core.filling import continuous_batch
 from harness.interface.decisions import (
     Decision,
     Deployment,
     PreemptionMode,
 )
-from harness.interface.draft import Draft
 from harness.interface.entities import (
     RequestId,
     ServiceId,
 )
 from harness.interface.events import Arrived, Event, Moved
-from harness.interface.filling import continuous_batch
 from harness.interface.policies import Capability
 from harness.interface.views import ClusterView, GroupView
 from harness.runs.gpu_time import gpu_figures

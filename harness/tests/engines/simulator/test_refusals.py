@@ -7,8 +7,8 @@ from typing import ClassVar
 import pytest
 
 from baselines.fcfs import Fcfs
+from harness.core.checks import IllegalDecision
 from harness.engines.host_memory import HostMemory
-from harness.interface.checks import IllegalDecision
 from harness.interface.decisions import (
     Batch,
     Decision,

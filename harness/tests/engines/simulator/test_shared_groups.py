@@ -12,9 +12,11 @@ from hypothesis import strategies as st
 from baselines.fastserve import FastServe
 from baselines.fcfs import Fcfs
 from baselines.service_round_robin import ServiceRoundRobin
+from harness.core.checks import IllegalDecision
+from harness.core.kv_ledger import ledger_of
+from harness.core.ledger_problems import problems
 from harness.engines.ask import refuse_shared_groups
 from harness.engines.recorder import GpuUse, Recorder
-from harness.interface.checks import IllegalDecision
 from harness.interface.decisions import (
     ContinuousBatching,
     Decision,
@@ -24,7 +26,6 @@ from harness.interface.decisions import (
 )
 from harness.interface.entities import GpuId, Group, GroupId, ServiceId
 from harness.interface.events import Event, Iterated
-from harness.interface.ledger_problems import problems
 from harness.interface.moving import MovingKey
 from harness.interface.policies import Capability, SchedulingPolicy
 from harness.interface.promotion import AfterIterations
@@ -338,7 +339,7 @@ class Witness:
 
     def schedule(self, view: GroupView) -> Decision:
         """Look at the KV."""
-        kv, requests = view.kv, view.requests.values()
+        kv, requests = ledger_of(view), view.requests.values()
         held = [
             kv.blocks(r.kv_tokens, r.facts.service) * kv.block_bytes(r.facts.service)
             for r in requests

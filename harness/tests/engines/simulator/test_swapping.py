@@ -7,8 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from harness.core.checks import IllegalDecision
+from harness.core.draft import Draft
+from harness.core.filling import continuous_batch
 from harness.engines.host_memory import HostMemory
-from harness.interface.checks import IllegalDecision
 from harness.interface.decisions import (
     ContinuousBatching,
     Decision,
@@ -16,9 +18,7 @@ from harness.interface.decisions import (
     PreemptionMode,
     PriorityOrder,
 )
-from harness.interface.draft import Draft
 from harness.interface.entities import RequestId
-from harness.interface.filling import continuous_batch
 from harness.interface.policies import Capability
 from harness.interface.views import GroupView
 from harness.runs.latencies import request_figures

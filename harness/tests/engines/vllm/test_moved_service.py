@@ -11,12 +11,12 @@ import pytest
 
 from baselines.fcfs import Fcfs
 from baselines.round_robin import RoundRobin
+from harness.core.draft import Draft
+from harness.core.filling import continuous_batch
 from harness.engines.recorder import Recorder
 from harness.interface.decisions import Decision, Deployment
-from harness.interface.draft import Draft
 from harness.interface.entities import GpuId, Group, GroupId, Service, ServiceId
 from harness.interface.events import Event, Finished, Iterated, Moved
-from harness.interface.filling import continuous_batch
 from harness.interface.policies import Capability, PlacementPolicy, SchedulingPolicy, System
 from harness.interface.views import ClusterView, GroupView
 from harness.tests.support.serving import rule, workload

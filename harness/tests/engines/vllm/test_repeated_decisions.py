@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from baselines.fastserve import FastServe
 from baselines.fcfs import Fcfs
 from baselines.srtf import Srtf
+from harness.core.draft import Draft
+from harness.core.filling import continuous_batch
+from harness.core.ledger_problems import problems
 from harness.interface.decisions import Decision
-from harness.interface.draft import Draft
 from harness.interface.events import Event
-from harness.interface.filling import continuous_batch
-from harness.interface.ledger_problems import problems
 from harness.interface.policies import Capability, SchedulingPolicy
 from harness.interface.views import GroupView
 from harness.tests.support.serving import LinearCosts, rule

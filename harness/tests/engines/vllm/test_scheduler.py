@@ -5,6 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from baselines.fcfs import Fcfs
+from harness.core.ledger_problems import problems
 from harness.engines.vllm.carried import extra_args_of
 from harness.interface.entities import (
     AppId,
@@ -14,7 +15,6 @@ from harness.interface.entities import (
     TenantId,
 )
 from harness.interface.events import Arrived, Event, Finished, Iterated, Predicted
-from harness.interface.ledger_problems import problems
 from harness.tests.support.serving import SERVICE, a_group, rule
 from harness.tests.support.telltale import TELLTALE, Nosy
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from harness.interface.checks import IllegalDecision
+from harness.core.checks import IllegalDecision
 from harness.interface.graph import no_edges
 from harness.tests.support.applications import linked_pairs
 from harness.tools.benchmarks import shared_groups

@@ -6,9 +6,9 @@ To fill a batch from an order of requests, see `filling`.
 from collections.abc import Mapping, Sequence
 from operator import attrgetter, is_
 
+from harness.core.kv_ledger import KvLedger, ledger_of
 from harness.interface.decisions import Batch, Decision, PreemptionMode, Reservation, Until
 from harness.interface.entities import RequestId, ServiceId
-from harness.interface.kv_ledger import KvLedger
 from harness.interface.views import GroupView, RequestView, missing_tokens
 
 _SWAPPED = attrgetter("swapped_tokens")
@@ -34,7 +34,7 @@ class Draft:
         self._in_flight = view.in_flight
         for batch in self._in_flight:
             self.requests_left -= len(batch.tokens)
-        self._base = view.kv
+        self._base = ledger_of(view)
         self._base_changes = self._base.changes
         self._kv: KvLedger | None = None
         self._preempt: dict[RequestId, PreemptionMode] = {}

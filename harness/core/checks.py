@@ -2,6 +2,9 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 
+from harness.core.draft import Draft
+from harness.core.kv_checks import swaps, wrong_cached_kv, wrong_kv, wrong_swaps
+from harness.core.kv_ledger import KvLedger, ledger_of
 from harness.interface.decisions import (
     Batch,
     Decision,
@@ -9,13 +12,10 @@ from harness.interface.decisions import (
     Reservation,
     StaticBatching,
     Until,
+    wrong_by_phase,
 )
-from harness.interface.draft import Draft
 from harness.interface.entities import RequestId
-from harness.interface.kv_checks import swaps, wrong_cached_kv, wrong_kv, wrong_swaps
-from harness.interface.kv_ledger import KvLedger
 from harness.interface.policies import Capability
-from harness.interface.shared_filling import wrong_by_phase
 from harness.interface.views import GroupView, missing_tokens
 
 
@@ -80,7 +80,7 @@ def _is_plainly_legal(decision: Decision, view: GroupView, supports: frozenset[C
         and not swaps(decision)
         and _are_missing(batch, view)
         and _preempts_others(decision.preempt, batch.tokens, view)
-        and _fits(decision.preempt, batch.tokens, view.kv)
+        and _fits(decision.preempt, batch.tokens, ledger_of(view))
     )
 
 
@@ -107,7 +107,7 @@ def _is_written_by_draft(decision: Decision, view: GroupView) -> bool:
     draft = decision.draft
     return (
         isinstance(draft, Draft)
-        and draft.wrote(decision, view.kv)
+        and draft.wrote(decision, ledger_of(view))
         and draft.is_about(view.requests)
     )
 

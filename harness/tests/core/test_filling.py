@@ -5,8 +5,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from harness.core.checks import check
+from harness.core.draft import Draft
+from harness.core.filling import continuous_batch, fill_continuous
 from harness.engines.told_keys import Heard, ToldKeys
-from harness.interface.checks import check
 from harness.interface.decisions import (
     Batch,
     ContinuousBatching,
@@ -14,9 +16,7 @@ from harness.interface.decisions import (
     PreemptionMode,
     PriorityOrder,
 )
-from harness.interface.draft import Draft
 from harness.interface.entities import RequestId
-from harness.interface.filling import continuous_batch, fill_continuous
 from harness.tests.support.fakes import (
     ALL,
     CHAT,

@@ -6,13 +6,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.interface.applied import after
-from harness.interface.checks import check
+from harness.core.applied import after
+from harness.core.checks import check
+from harness.core.draft import Draft
+from harness.core.kv_ledger import KvLedger
+from harness.core.ledger_problems import problems
 from harness.interface.decisions import Decision, Reservation
-from harness.interface.draft import Draft
 from harness.interface.entities import RequestId
-from harness.interface.kv_ledger import KvLedger
-from harness.interface.ledger_problems import problems
 from harness.tests.support.drafts import one_line, scenes
 from harness.tests.support.fakes import ALL, CHAT, FakeGroup, FakeScene, by_id
 

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from harness.core.kv_ledger import KvLedger
+from harness.core.ledger_problems import problems
 from harness.interface.decisions import Reservation
 from harness.interface.entities import RequestId
-from harness.interface.kv_ledger import KvLedger
-from harness.interface.ledger_problems import problems
 from harness.tests.support.fakes import CHAT, CODE, a_request
 from harness.tests.support.naive_ledger import BLOCK, SERVICES, NaiveLedger
 

@@ -8,8 +8,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from harness.core.checks import check
 from harness.engines.told_keys import Heard, ToldKeys
-from harness.interface.checks import check
 from harness.interface.decisions import (
     Decision,
     Displaced,

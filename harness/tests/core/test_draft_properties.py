@@ -7,17 +7,17 @@ from random import Random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.interface.checks import check
-from harness.interface.decisions import (
-    ContinuousBatching,
-)
-from harness.interface.draft import Draft
-from harness.interface.filling import (
+from harness.core.checks import check
+from harness.core.draft import Draft
+from harness.core.filling import (
     continuous_batch,
     fill_continuous,
     is_decode,
 )
-from harness.interface.ledger_problems import problems
+from harness.core.ledger_problems import problems
+from harness.interface.decisions import (
+    ContinuousBatching,
+)
 from harness.interface.views import RequestView
 from harness.tests.support.drafts import one_line, scenes
 from harness.tests.support.fakes import (

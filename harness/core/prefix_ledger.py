@@ -10,12 +10,9 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, ClassVar, Self
 from weakref import ref
 
+from harness.core.kv_ledger import KvLedger
 from harness.interface.decisions import Reservation
-from harness.interface.entities import Request, RequestId, Service, ServiceId
-from harness.interface.kv_ledger import KvLedger
-
-Content = tuple[int, int]
-"""Name of a full block: the request to which its last token belongs, and its number."""
+from harness.interface.entities import Content, Request, RequestId, Service, ServiceId
 
 Contents = Callable[[RequestId, int], Content]
 """Names of full blocks by request and number: equal where the contexts are, up to their end."""

@@ -2,10 +2,10 @@
 
 from collections.abc import Mapping
 
+from harness.core.draft import Draft
+from harness.core.kv_ledger import KvLedger
 from harness.interface.decisions import Decision
-from harness.interface.draft import Draft
 from harness.interface.entities import RequestId
-from harness.interface.kv_ledger import KvLedger
 from harness.interface.views import RequestView
 
 

@@ -9,9 +9,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import ClassVar, Self
 
+from harness.core.kv_loans import Loans, refuse_impossible
 from harness.interface.decisions import Reservation
 from harness.interface.entities import Request, RequestId, Service, ServiceId
-from harness.interface.kv_loans import Loans, refuse_impossible
+from harness.interface.views import GroupView
 
 
 class KvLedger:
@@ -365,3 +366,10 @@ class KvLedger:
             assert loan is not None  # a borrower is one by its promise
             self.reserve(borrower, replace(loan, lender=orphan))
         self.reserve(orphan, promise)
+
+
+def ledger_of(view: GroupView) -> KvLedger:
+    """The ledger behind what a view shows of KV. TypeError where it is another object."""
+    if not isinstance(view.kv, KvLedger):
+        raise TypeError(f"the KV of {view.group.id} is a {type(view.kv).__name__}, not a KvLedger")
+    return view.kv

@@ -4,8 +4,10 @@ from dataclasses import replace
 
 import pytest
 
+from harness.core.checks import check
+from harness.core.draft import Draft
+from harness.core.filling import continuous_batch
 from harness.engines.told_keys import Heard, ToldKeys
-from harness.interface.checks import check
 from harness.interface.decisions import (
     Batch,
     Decision,
@@ -15,9 +17,7 @@ from harness.interface.decisions import (
     Reservation,
     StaticBatching,
 )
-from harness.interface.draft import Draft
 from harness.interface.entities import RequestId
-from harness.interface.filling import continuous_batch
 from harness.interface.policies import Capability
 from harness.tests.support.fakes import ALL, CHAT, FakeGroup, FakeScene, by_id, launched
 from harness.tests.support.serving import rule

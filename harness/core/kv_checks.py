@@ -2,7 +2,8 @@
 
 from collections.abc import Iterator
 
-from harness.interface.applied import after
+from harness.core.applied import after
+from harness.core.kv_ledger import ledger_of
 from harness.interface.decisions import Decision, PreemptionMode
 from harness.interface.policies import Capability
 from harness.interface.views import GroupView
@@ -80,9 +81,9 @@ def _is_order_alone(decision: Decision) -> bool:
 def wrong_kv(decision: Decision, view: GroupView) -> Iterator[str]:
     """Apply the decision to a copy of the ledger; what is wrong in itself is told elsewhere."""
     if _is_order_alone(decision):
-        yield from view.kv.shortages()
+        yield from ledger_of(view).shortages()
         return
-    kv, requests = view.kv.copy(), view.requests
+    kv, requests = ledger_of(view).copy(), view.requests
     for name in filter(requests.__contains__, decision.preempt):
         kv.free(name)
     for name in filter(requests.__contains__, decision.swap_in):
@@ -103,14 +104,14 @@ def wrong_kv(decision: Decision, view: GroupView) -> Iterator[str]:
 def wrong_cached_kv(decision: Decision, view: GroupView) -> Iterator[str]:
     """The same where prefixes are cached: nothing is promised, and what is cached not computed."""
     if _is_order_alone(decision):
-        yield from view.kv.shortages()
+        yield from ledger_of(view).shortages()
         return
     if decision.reserve:
         yield f"{len(decision.reserve)} promises of KV, not made where prefixes are cached"
     named = decision.preempt.keys() | {r for batch in decision.launch for r in batch.tokens}
     if not named <= view.requests.keys():
         return
-    kv = after(decision, view.kv.copy(), view.requests)
+    kv = after(decision, ledger_of(view).copy(), view.requests)
     for batch in decision.launch:
         for name in batch.tokens:
             more = kv.holding(name) - view.requests[name].context_tokens

@@ -7,7 +7,8 @@ from math import nan
 import numpy as np
 import pytest
 
-from harness.interface.checks import check
+from harness.core.checks import check
+from harness.core.ledger_problems import problems
 from harness.interface.decisions import (
     Batch,
     ContinuousBatching,
@@ -18,7 +19,6 @@ from harness.interface.decisions import (
     Until,
 )
 from harness.interface.entities import RequestId, ServiceId
-from harness.interface.ledger_problems import problems
 from harness.interface.policies import Capability
 from harness.tests.support.fakes import ALL, CHAT, CODE, FakeGroup, FakeScene
 

@@ -12,6 +12,8 @@ from types import MappingProxyType
 
 import numpy as np
 
+from harness.core.draft import Draft
+from harness.core.preemptive_admission import preempt_by, renew_promises, take_slots
 from harness.interface.decisions import (
     ContinuousBatching,
     Displaced,
@@ -20,9 +22,7 @@ from harness.interface.decisions import (
     Reservation,
     StaticBatching,
 )
-from harness.interface.draft import Draft
 from harness.interface.entities import RequestId
-from harness.interface.preemptive_admission import preempt_by, renew_promises, take_slots
 from harness.interface.tables import Floats, RequestTable
 from harness.interface.views import GroupView, RequestView, missing_tokens
 

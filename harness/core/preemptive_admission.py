@@ -7,13 +7,13 @@ slot; that is what lets an engine follow such an order through many iterations a
 from collections.abc import Mapping, Sequence
 from math import floor
 
+from harness.core.draft import Draft
 from harness.interface.decisions import (
     ContinuousBatching,
     Displaced,
     PreemptionMode,
     Reservation,
 )
-from harness.interface.draft import Draft
 from harness.interface.entities import RequestId
 from harness.interface.views import RequestView
 

@@ -6,7 +6,8 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.interface.checks import _broken_rules, check
+from harness.core.checks import _broken_rules, check
+from harness.core.ledger_problems import problems
 from harness.interface.decisions import (
     Batch,
     Decision,
@@ -15,7 +16,6 @@ from harness.interface.decisions import (
     Until,
 )
 from harness.interface.entities import RequestId
-from harness.interface.ledger_problems import problems
 from harness.tests.support.fakes import ALL, CHAT, CODE, FakeGroup, FakeScene
 
 R1, R2, R3, R4, R99 = (RequestId(number) for number in (1, 2, 3, 4, 99))

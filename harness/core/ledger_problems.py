@@ -3,11 +3,11 @@
 from collections import Counter
 from collections.abc import Mapping
 
+from harness.core.kv_ledger import KvLedger
+from harness.core.kv_loans import Account
+from harness.core.prefix_ledger import PrefixLedger
 from harness.interface.decisions import Reservation
 from harness.interface.entities import RequestId, ServiceId
-from harness.interface.kv_ledger import KvLedger
-from harness.interface.kv_loans import Account
-from harness.interface.prefix_ledger import PrefixLedger
 
 
 def problems(kv: KvLedger) -> list[str]:

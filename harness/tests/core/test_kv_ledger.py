@@ -4,10 +4,10 @@ from collections.abc import Callable
 
 import pytest
 
+from harness.core.kv_ledger import KvLedger
+from harness.core.ledger_problems import problems
 from harness.interface.decisions import Reservation
 from harness.interface.entities import RequestId, ServiceId
-from harness.interface.kv_ledger import KvLedger
-from harness.interface.ledger_problems import problems
 from harness.tests.support.fakes import CHAT, CODE, a_request
 from harness.tests.support.naive_ledger import BLOCK, SERVICES
 

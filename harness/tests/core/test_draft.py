@@ -4,7 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from harness.interface.checks import check
+from harness.core.checks import check
+from harness.core.draft import Draft
 from harness.interface.decisions import (
     Batch,
     Decision,
@@ -12,7 +13,6 @@ from harness.interface.decisions import (
     Reservation,
     Until,
 )
-from harness.interface.draft import Draft
 from harness.interface.entities import RequestId
 from harness.tests.support.fakes import (
     ALL,
