@@ -5,9 +5,9 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
+from harness.core.ledger_problems import problems
+from harness.core.prefix_ledger import PrefixLedger
 from harness.interface.entities import AppId, Request, RequestId, Service, ServiceId, TenantId
-from harness.interface.ledger_problems import problems
-from harness.interface.prefix_ledger import PrefixLedger
 
 BLOCK_TOKENS, BLOCKS, REQUESTS = 4, 24, 12
 Change = Callable[[PrefixLedger], object]
