@@ -26,8 +26,8 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from harness.core.draft import Draft
-from harness.core.filling import is_decode, run_holders
-from harness.interface.decisions import Decision, PreemptionMode
+from harness.core.fill import is_decode, run_in_order
+from harness.interface.decisions import Decision
 from harness.interface.entities import GroupId, Request, RequestId
 from harness.interface.events import Event, Finished
 from harness.interface.policies import Capability
@@ -104,9 +104,9 @@ class Dlpm:
         draft = Draft(view)
         budget = min(self._max_num_batched_tokens, draft.tokens_left)
         holders.sort(key=lambda request: not is_decode(request))
-        left, kept = run_holders(draft, holders, budget, PreemptionMode.RECOMPUTE)
-        if kept == len(holders):
-            slots = min(self._max_num_seqs, view.max_num_seqs) - kept
+        left = run_in_order(draft, holders, budget=budget, itself=True)
+        if not draft.preempts_any:
+            slots = min(self._max_num_seqs, view.max_num_seqs) - len(holders)
             self._admit(draft, counters, waiting, left, slots)
         return draft.decision(steady=draft.runs_all)
 

@@ -32,7 +32,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar, NamedTuple
 
 from harness.core.draft import Draft
-from harness.core.filling import NOTHING_RESERVED, admit_prompts
+from harness.core.fill import admit
 from harness.interface.decisions import ContinuousBatching, Decision
 from harness.interface.entities import GroupId, ServiceId
 from harness.interface.events import Event
@@ -219,7 +219,7 @@ class MuxServe:
                 waits = True
                 continue
             draft.open_batch(service, share)
-            if admit_prompts(draft, prompts[service][:room], self._rule, 0, NOTHING_RESERVED):
+            if admit(draft, prompts[service][:room], self._rule, 0):
                 group.prefilled = service
         return waits
 

@@ -31,8 +31,8 @@ from typing import ClassVar
 import numpy as np
 
 from harness.core.draft import Draft
-from harness.core.filling import is_decode, run_holders
-from harness.interface.decisions import Decision, PreemptionMode
+from harness.core.fill import is_decode, run_in_order
+from harness.interface.decisions import Decision
 from harness.interface.entities import ServiceId
 from harness.interface.events import Event, Finished
 from harness.interface.policies import Capability
@@ -105,7 +105,7 @@ class PastFuture:
             prompts += waiting[: self._admissible(view, holders, waiting)]
         self._run_prompts(draft, prompts)
         if draft.is_empty:
-            run_holders(draft, holders, draft.tokens_left, PreemptionMode.RECOMPUTE)
+            run_in_order(draft, holders, itself=True)
         return draft.decision(steady=draft.runs_all and not prompts)
 
     def _run_prompts(self, draft: Draft, prompts: Sequence[RequestView]) -> None:

@@ -23,8 +23,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import ClassVar
 
 from harness.core.draft import Draft
-from harness.core.filling import NOTHING_RESERVED, admit_prompts, run_holders
-from harness.interface.decisions import ContinuousBatching, Decision, PreemptionMode
+from harness.core.fill import admit, run_in_order
+from harness.interface.decisions import ContinuousBatching, Decision
 from harness.interface.entities import GroupId, ServiceId
 from harness.interface.events import Event
 from harness.interface.policies import Capability
@@ -76,7 +76,7 @@ class ServiceRoundRobin:
         view = draft.view
         for service in _in_turn(view.group.id, prompts, self._prefilled_s):
             holders = len(decodes.get(service, ()))
-            if admit_prompts(draft, prompts[service], self._rule, holders, NOTHING_RESERVED):
+            if admit(draft, prompts[service], self._rule, holders):
                 self._prefilled_s[view.group.id, service] = view.now_s
                 return True
         return False
@@ -85,14 +85,14 @@ class ServiceRoundRobin:
         """Decode the service whose turn it is, or the next one where that has nothing to run."""
         service, ends_s = self._turn_of(draft.view, decodes)
         holders = sorted((r for own in decodes.values() for r in own), key=lambda r: r.facts.id)
-        kept, budget = len(holders), self._rule.max_num_batched_tokens
+        budget = self._rule.max_num_batched_tokens
         others = _in_turn(draft.view.group.id, decodes.keys() - {service}, self._began_s)
         for own in (service, *others):
-            first, victims = decodes[own][: self._rule.max_num_seqs], holders[:kept]
-            _, kept = run_holders(draft, first, budget, PreemptionMode.RECOMPUTE, victims=victims)
+            first = decodes[own][: self._rule.max_num_seqs]
+            run_in_order(draft, first, budget=budget, victims=holders, itself=True)
             if not draft.is_empty:
                 break
-        stays = kept == len(holders) and all(map(draft.runs, decodes[service]))
+        stays = not draft.preempts_any and all(map(draft.runs, decodes[service]))
         return draft.decision(steady=stays, wake_s=ends_s if stays else None)
 
     def _turn_of(self, view: GroupView, decodes: _Own) -> tuple[ServiceId, float | None]:

@@ -25,7 +25,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from harness.core.draft import Draft
-from harness.core.filling import is_decode
+from harness.core.fill import is_decode
 from harness.interface.decisions import Decision
 from harness.interface.entities import GroupId, RequestId
 from harness.interface.events import Event, Finished, Iterated

@@ -25,8 +25,8 @@ from math import ceil, floor
 from typing import ClassVar
 
 from harness.core.draft import Draft
-from harness.core.filling import continuous_batch, fill_continuous, is_decode
-from harness.interface.decisions import ContinuousBatching, Decision, Reservation
+from harness.core.fill import fill, is_decode, run_in_order
+from harness.interface.decisions import ContinuousBatching, Decision, PriorityOrder, Reservation
 from harness.interface.entities import GroupId, RequestId
 from harness.interface.events import Arrived, Event, Moved, Predicted
 from harness.interface.policies import Capability
@@ -185,9 +185,9 @@ class SyncCoupled:
         decodes = list(filter(is_decode, views))
         if draft.try_run_all(decodes, most):
             prompts = [request for request in views if not draft.runs(request)]
-            continuous_batch(draft, prompts, budget=most - len(decodes))
+            run_in_order(draft, prompts, budget=most - len(decodes))
         else:
-            fill_continuous(draft, views, self._rule)
+            fill(draft, views, PriorityOrder(None, self._rule))
         for request in filter(draft.preempts, views):
             replica.leave(request.facts.id)
             replica.add(request.facts.id, self._left_tokens(draft.view, request))

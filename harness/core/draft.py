@@ -1,6 +1,6 @@
 """A decision being written: says at once whether the next line of it still fits.
 
-To fill a batch from an order of requests, see `filling`.
+To fill a batch from an order of requests, see `fill`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -83,6 +83,11 @@ class Draft:
         if self._base.caches and request.kv_tokens <= 0:
             missing -= self.kv.cached_tokens(request.facts.id)
         return missing
+
+    @property
+    def preempts_any(self) -> bool:
+        """Whether this draft preempts a request."""
+        return bool(self._preempt)
 
     @property
     def ran_before(self) -> Mapping[RequestId, int]:

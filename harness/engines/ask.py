@@ -1,30 +1,18 @@
 """How both engines ask policies: timed, checked, and refused with one sentence."""
 
-from collections.abc import Mapping, Sequence
-from math import inf
+from collections.abc import Mapping
 from time import perf_counter
 
 from harness.core.checks import IllegalDecision, check
-from harness.core.draft import Draft
-from harness.core.filling import (
-    NOTHING_RESERVED,
-    fill_continuous,
-    fill_displacing,
-    fill_static,
-)
 from harness.core.kv_checks import swaps
-from harness.core.shared_filling import fill_by_phase
 from harness.engines.recorder import Recorder
 from harness.interface.decisions import (
     Decision,
     Deployment,
     Prewarm,
-    PriorityOrder,
-    StaticBatching,
     Until,
-    has_phases,
 )
-from harness.interface.entities import Cluster, RequestId, ServiceId
+from harness.interface.entities import Cluster, ServiceId
 from harness.interface.policies import (
     Capability,
     HasCounts,
@@ -54,39 +42,6 @@ def ask_schedule(
     seconds = perf_counter() - started_s
     _refuse(policy, group, check(decision, group, supports=supports))
     return decision, seconds
-
-
-def one_batch(
-    group: GroupView,
-    priority_order: PriorityOrder,
-    order: Sequence[RequestView],
-    reserved: Mapping[RequestId, int] = NOTHING_RESERVED,
-    wake_s: float | None = None,
-    *,
-    ran_s: Mapping[ServiceId, float],
-    moves: bool = False,
-) -> Decision:
-    """What a priority order means now: the batch of the first requests in it that fit.
-
-    `reserved` has the context tokens to set KV aside for when a request is admitted, `ran_s` when
-    the last batch of each service ended, `moves` says whether keys move with progress. The policy
-    is asked again at `wake_s`, or before where the batch rule says so.
-    """
-    draft, rule = Draft(group), priority_order.rule
-    if isinstance(rule, StaticBatching):
-        times_s = [s for s in (fill_static(draft, order, rule), wake_s) if s is not None]
-        return draft.decision(until=rule.until, wake_s=min(times_s, default=None))
-    if has_phases(group.group.services, priority_order):
-        stays_s = fill_by_phase(draft, order, priority_order, ran_s, moves=moves)
-        is_looked_at = wake_s is not None or priority_order.promotion is not None
-        if is_looked_at or stays_s <= group.now_s:
-            return draft.decision(wake_s=wake_s)
-        return draft.decision(wake_s=stays_s if stays_s < inf else None, steady=True)
-    if priority_order.displaces is None:
-        fill_continuous(draft, order, rule, reserved, priority_order.gives_way)
-    else:
-        fill_displacing(draft, order, rule, priority_order.displaces, reserved)
-    return draft.decision(wake_s=wake_s)
 
 
 def counts_of(policy: SchedulingPolicy, promotions: int | None = None) -> dict[str, int]:

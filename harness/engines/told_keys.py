@@ -15,10 +15,15 @@ from typing import TypeVar
 
 import numpy as np
 
-from harness.core.filling import NOTHING_RESERVED, in_priority_order
-from harness.engines.ask import one_batch
+from harness.core.fill import NOTHING_RESERVED, one_batch
 from harness.engines.promotions import Promotions
-from harness.interface.decisions import Batch, Decision, PriorityOrder
+from harness.interface.decisions import (
+    Batch,
+    Decision,
+    PreemptionMode,
+    PriorityOrder,
+    StaticBatching,
+)
 from harness.interface.entities import RequestId, ServiceId
 from harness.interface.events import Event, Overran
 from harness.interface.moving import MovingKey, Progress
@@ -129,7 +134,7 @@ class ToldKeys:
         """Requests that an order puts first, by keys that are up to date."""
         table = group.table
         key = self.keys(table, order, heard, group.now_s)
-        return in_priority_order(group, table, order, key)
+        return by_key(group, table, key, order)
 
     def keys(self, table: RequestTable, order: PriorityOrder, heard: Heard, now_s: float) -> Floats:
         """The keys of a decision about the requests of a table, where they are now."""
@@ -206,6 +211,34 @@ class ToldKeys:
         """The keys of requests, known in these rows, where they are now."""
         key = self._key
         return key.at(table, rows) if isinstance(key, MovingKey) else key[rows]
+
+
+def by_key(
+    view: GroupView, table: RequestTable, key: Floats, priority_order: PriorityOrder | None = None
+) -> list[RequestView]:
+    """Return the requests of a table that are not running, lowest key first, then lowest id.
+
+    With the order given, under continuous batching, without requests that hold no KV and are behind
+    the first `max_num_seqs`: an iteration cannot admit them. Every request where holders are
+    swapped out, where those of another service may be admitted, or where services may starve.
+    """
+    rows, requests = np.lexsort((table.id, key)), view.requests
+    if priority_order is not None and (most := _most_admitted(view, priority_order)):
+        front, behind = rows[:most], rows[most:]
+        rows = np.concatenate([front, behind[table.kv_tokens[behind] > 0]])
+    ordered = (requests[RequestId(name)] for name in table.id[rows].tolist())
+    return [request for request in ordered if not request.is_running]
+
+
+def _most_admitted(view: GroupView, order: PriorityOrder) -> int | None:
+    """Behind how many requests no newcomer is admitted; None where that is not known."""
+    never_looks_behind = order.starves_after_s is None and (
+        order.displaces is not None
+        or (order.gives_way is PreemptionMode.RECOMPUTE and len(view.services) == 1)
+    )
+    if not never_looks_behind or isinstance(order.rule, StaticBatching):
+        return None
+    return order.rule.max_num_seqs
 
 
 def _bits(table: RequestTable) -> Ints:

@@ -30,7 +30,7 @@ from math import ceil, floor
 from typing import ClassVar
 
 from harness.core.draft import Draft
-from harness.core.filling import is_decode
+from harness.core.fill import is_decode
 from harness.interface.decisions import Decision, PreemptionMode, Reservation
 from harness.interface.entities import GroupId, RequestId
 from harness.interface.events import Arrived, Event, Finished, Moved, Overran, Predicted

@@ -13,11 +13,11 @@ from types import MappingProxyType
 import numpy as np
 
 from harness.core.applied import after
-from harness.core.filling import by_key, is_decode
+from harness.core.fill import is_decode, one_batch
 from harness.core.kv_ledger import KvLedger
-from harness.engines.ask import ask_schedule, one_batch, refuse_idling
+from harness.engines.ask import ask_schedule, refuse_idling
 from harness.engines.overruns import overruns, within_promises
-from harness.engines.told_keys import Heard, ToldKeys
+from harness.engines.told_keys import Heard, ToldKeys, by_key
 from harness.engines.vllm.served_request import EngineRequest, ServedRequest
 from harness.interface.decisions import Batch, Decision, PriorityOrder, has_phases
 from harness.interface.entities import (

@@ -9,14 +9,15 @@ from hypothesis import strategies as st
 
 from harness.core.checks import check
 from harness.core.draft import Draft
-from harness.core.filling import (
-    continuous_batch,
-    fill_continuous,
+from harness.core.fill import (
+    fill,
     is_decode,
+    run_in_order,
 )
 from harness.core.ledger_problems import problems
 from harness.interface.decisions import (
     ContinuousBatching,
+    PriorityOrder,
 )
 from harness.interface.views import RequestView
 from harness.tests.support.drafts import one_line, scenes
@@ -66,7 +67,7 @@ def test_filling_is_legal_and_takes_from_the_front(
     order = by_id(view)
     rng.shuffle(order)
     draft = Draft(view)
-    fill_continuous(draft, order, rule)
+    fill(draft, order, PriorityOrder(None, rule))
     decision = draft.decision()
     assert check(decision, view, supports=ALL) == []
     ran = launched(decision)
@@ -83,7 +84,7 @@ def test_filling_is_legal_and_takes_from_the_front(
     assert not (decision.preempt and any(name in ran for name in newcomers))
 
 
-def naive_continuous_batch(draft: Draft, order: list[RequestView]) -> None:
+def naive_run_in_order(draft: Draft, order: list[RequestView]) -> None:
     """The same by lists and searches."""
     waiting = [r for r in order if not r.is_running]
     while waiting:
@@ -101,14 +102,14 @@ def naive_continuous_batch(draft: Draft, order: list[RequestView]) -> None:
 
 @settings(max_examples=25, deadline=None, derandomize=True)
 @given(scenes(), st.integers(1, 200), st.integers(1, 12), st.data())
-def test_continuous_batching_equals_its_naive_form(
+def test_running_in_order_equals_its_naive_form(
     view: FakeGroup, max_num_batched_tokens: int, max_num_seqs: int, data: st.DataObject
 ) -> None:
     view.max_num_batched_tokens = max_num_batched_tokens
     view.max_num_seqs = max_num_seqs
     order = data.draw(st.permutations(by_id(view)))
     fast, slow = Draft(view), Draft(view)
-    continuous_batch(fast, order)
-    naive_continuous_batch(slow, list(order))
+    run_in_order(fast, order)
+    naive_run_in_order(slow, list(order))
     assert fast.decision() == slow.decision()
     assert Counter(fast.decision().preempt) == Counter(slow.decision().preempt)

@@ -6,7 +6,7 @@ import pytest
 
 from harness.core.checks import check
 from harness.core.draft import Draft
-from harness.core.filling import continuous_batch
+from harness.core.fill import run_in_order
 from harness.engines.told_keys import Heard, ToldKeys
 from harness.interface.decisions import (
     Batch,
@@ -67,7 +67,7 @@ def test_a_batch_recomputes_whom_host_memory_has_no_room_for() -> None:
         view = scene.view()
         view.free_host_bytes = free_host_bytes
         draft = Draft(view)
-        continuous_batch(draft, by_id(view)[::-1], how=SWAP)
+        run_in_order(draft, by_id(view)[::-1], how=SWAP)
         assert draft.decision().preempt == {1: how}
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from baselines.fcfs import Fcfs
 from baselines.round_robin import RoundRobin
 from harness.core.draft import Draft
-from harness.core.filling import fill_continuous
+from harness.core.fill import fill
 from harness.engines.recorder import Recorder
 from harness.engines.simulator.loop import Simulator
 from harness.interface.decisions import Decision, PriorityOrder, StaticBatching
@@ -120,7 +120,8 @@ class Drafted(Scripted):
     def schedule(self, view: GroupView) -> Decision:
         """By arrival, which is by id."""
         draft, chunks = Draft(view), rule(chunked_prefill=True, max_num_seqs=4, tokens=16)
-        fill_continuous(draft, [view.requests[name] for name in sorted(view.requests)], chunks)
+        order = [view.requests[name] for name in sorted(view.requests)]
+        fill(draft, order, PriorityOrder(None, chunks))
         return draft.decision(steady=draft.runs_all)
 
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from harness.core.draft import Draft
-from harness.core.filling import continuous_batch
+from harness.core.fill import run_in_order
 from harness.interface.decisions import Decision, Deployment
 from harness.interface.events import Arrived, Event, Finished
 from harness.interface.policies import Capability
@@ -27,7 +27,7 @@ class Both:
     def schedule(self, view: GroupView) -> Decision:
         """First come first served."""
         draft = Draft(view)
-        continuous_batch(draft, list(view.requests.values()))
+        run_in_order(draft, list(view.requests.values()))
         return draft.decision()
 
     def place(self, view: ClusterView) -> Deployment:

@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.core.draft import Draft
-from harness.core.filling import (
-    continuous_batch,
+from harness.core.fill import (
     is_decode,
+    run_in_order,
 )
 from harness.core.kv_ledger import ledger_of
 from harness.core.ledger_problems import problems
@@ -59,7 +59,7 @@ class Suspicious:
         order = self._rng.sample(requests, len(requests))
         if self._rng.random() < 0.1 and order[0].kv_tokens:
             draft.preempt(order.pop(0))
-        continuous_batch(draft, order, budget=self._rng.choice([None, None, 9]))
+        run_in_order(draft, order, budget=self._rng.choice([None, None, 9]))
         steady = sum(map(draft.runs, requests)) == len(requests) and all(map(is_decode, requests))
         return draft.decision(steady=steady, wake_s=view.now_s + 0.7)
 

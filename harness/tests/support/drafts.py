@@ -5,7 +5,7 @@ from contextlib import suppress
 from hypothesis import strategies as st
 
 from harness.core.draft import Draft
-from harness.core.filling import continuous_batch
+from harness.core.fill import run_in_order
 from harness.core.ledger_problems import problems
 from harness.interface.decisions import Batch, PreemptionMode, Reservation
 from harness.interface.entities import RequestId
@@ -83,4 +83,4 @@ def one_line(data: st.DataObject, draft: Draft, request: RequestView) -> None:
             order = data.draw(st.permutations(list(draft.view.requests.values())))
             how = data.draw(st.sampled_from(PreemptionMode))
             budget = data.draw(st.sampled_from([None, 7, 50]))
-            continuous_batch(draft, order, how=how, budget=budget)
+            run_in_order(draft, order, how=how, budget=budget)

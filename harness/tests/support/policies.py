@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from baselines.edf import Edf
 from harness.core.draft import Draft
-from harness.core.filling import continuous_batch, is_decode, next_tokens
+from harness.core.fill import is_decode, run_in_order
 from harness.interface.decisions import (
     ContinuousBatching,
     Decision,
@@ -177,7 +177,7 @@ class SteadyFcfs:
             return request.kv_tokens == 0, facts.arrival_s, facts.id
 
         draft = Draft(view)
-        continuous_batch(draft, sorted(view.requests.values(), key=place))
+        run_in_order(draft, sorted(view.requests.values(), key=place))
         decodes = not any(draft.preempts(r) for r in view.requests.values()) and all(
             is_decode(r) for r in view.requests.values() if draft.runs(r)
         )
@@ -206,7 +206,7 @@ class Paused:
         for place, request in enumerate(order):
             if place >= self.max_num_seqs:
                 break
-            tokens = next_tokens(draft, request, 37)
+            tokens = min(draft.missing_tokens(request), 37)
             while not draft.try_run(request, tokens):
                 victims = [r for r in order[place + 1 :] if r.kv_tokens and not draft.preempts(r)]
                 if not victims or draft.tokens_left < tokens:
@@ -232,7 +232,7 @@ class Reserving:
         draft = Draft(view)
         holders = [r for r in view.requests.values() if r.reservation is not None]
         for request in holders:
-            draft.try_run(request, next_tokens(draft, request, draft.tokens_left))
+            draft.try_run(request, min(draft.missing_tokens(request), draft.tokens_left))
         for request in view.requests.values():
             if request.reservation is not None:
                 continue
@@ -240,7 +240,7 @@ class Reserving:
             if len(holders) >= self.max_num_seqs or not draft.try_reserve(request, whole):
                 break
             holders.append(request)
-            draft.try_run(request, next_tokens(draft, request, draft.tokens_left))
+            draft.try_run(request, min(draft.missing_tokens(request), draft.tokens_left))
         return draft.decision()
 
 
@@ -266,7 +266,7 @@ class Srpt:
         for request in order[self.max_num_seqs :]:
             if request.kv_tokens:
                 draft.preempt(request)
-        continuous_batch(draft, order[: self.max_num_seqs])
+        run_in_order(draft, order[: self.max_num_seqs])
         return draft.decision()
 
 
@@ -296,7 +296,7 @@ class LeastServed:
             return request.kv_tokens == 0, self._served[name], request.facts.id
 
         draft = Draft(view)
-        continuous_batch(draft, sorted(view.requests.values(), key=place)[:9])
+        run_in_order(draft, sorted(view.requests.values(), key=place)[:9])
         return draft.decision()
 
 

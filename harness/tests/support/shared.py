@@ -6,7 +6,7 @@ from typing import ClassVar
 import numpy as np
 
 from harness.core.draft import Draft
-from harness.core.filling import continuous_batch, is_decode
+from harness.core.fill import is_decode, run_in_order
 from harness.costs.iteration import IterationTable
 from harness.engines.recorder import Recorder
 from harness.interface.decisions import Decision, Deployment
@@ -57,7 +57,7 @@ class LeastServed:
         self.most_bytes = max(self.most_bytes, held)
         requests.sort(key=lambda r: (self.served.get(r.facts.service, 0), r.facts.service))
         draft = Draft(view)
-        continuous_batch(draft, requests, victims=requests[::-1])
+        run_in_order(draft, requests, victims=requests[::-1])
         alone = len({r.facts.service for r in requests}) == 1
         steady = alone and all(map(is_decode, requests)) and draft.runs_all
         return draft.decision(steady=steady)

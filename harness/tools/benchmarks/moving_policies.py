@@ -10,7 +10,7 @@ from typing import ClassVar
 import numpy as np
 
 from harness.core.draft import Draft
-from harness.core.filling import continuous_batch
+from harness.core.fill import run_in_order
 from harness.interface.decisions import (
     ContinuousBatching,
     Decision,
@@ -61,7 +61,7 @@ class DraftFcfs(Unaware):
         requests = view.requests.values()
         holders = [request for request in requests if request.kv_tokens > 0]
         newcomers = [request for request in requests if request.kv_tokens == 0]
-        continuous_batch(draft, holders + newcomers)
+        run_in_order(draft, holders + newcomers)
         return draft.decision(steady=draft.runs_all)
 
 
@@ -82,7 +82,7 @@ class DraftSrpt(Unaware):
         for request in order[self._max_num_seqs :]:
             if request.kv_tokens > 0:
                 draft.preempt(request)
-        continuous_batch(draft, order[: self._max_num_seqs])
+        run_in_order(draft, order[: self._max_num_seqs])
         return draft.decision()
 
 

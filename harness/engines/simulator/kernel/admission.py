@@ -1,7 +1,6 @@
 """Which requests begin or go on: admitted requests, or requests in slots (`displaces`).
 
-Of them an iteration computes whole prompts or chunks of them (`core.filling`,
-`core.preemptive_admission`).
+Of them an iteration computes whole prompts or chunks of them (`core.fill`).
 """
 
 import numpy as np

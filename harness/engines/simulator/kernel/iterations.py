@@ -1,4 +1,4 @@
-"""One iteration of a group, or a run of equal ones: what `ask.one_batch` means, in compiled code.
+"""One iteration of a group, or a run of equal ones: what `fill.one_batch` means, in compiled code.
 
 An iteration begins (requests admitted or preempted, blocks taken, duration known) and ends (tokens
 produced). Decode iterations that stay equal are one flight, cut at the next boundary when something

@@ -1,4 +1,4 @@
-"""A group of several services: batches of one service and one phase (`core.shared_filling`).
+"""A group of several services: batches of one service and one phase (`core.fill`).
 
 The waiting list has all unfinished requests of the group, in order since the last batch began;
 `partial` has those of the batch in flight. KV is counted in bytes, in the field of blocks.

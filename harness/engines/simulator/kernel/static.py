@@ -1,4 +1,4 @@
-"""A group under static batching: one batch after the other (`core.filling.fill_static`).
+"""A group under static batching: one batch after the other (`core.fill`).
 
 Between batches all unfinished requests wait, those that have begun with their KV and reservation.
 """

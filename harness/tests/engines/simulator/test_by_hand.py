@@ -4,7 +4,7 @@ import pytest
 
 from baselines.fcfs import Fcfs
 from harness.core.draft import Draft
-from harness.core.filling import continuous_batch
+from harness.core.fill import run_in_order
 from harness.interface.decisions import (
     Decision,
     Deployment,
@@ -140,7 +140,7 @@ class Bully(Scripted):
             self._done = True
             draft.preempt(first, PreemptionMode.RECOMPUTE)
             return Decision(draft.decision().preempt, wake_s=view.now_s + 1.0)
-        continuous_batch(draft, list(view.requests.values()))
+        run_in_order(draft, list(view.requests.values()))
         return draft.decision()
 
 

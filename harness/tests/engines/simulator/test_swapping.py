@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from harness.core.checks import IllegalDecision
 from harness.core.draft import Draft
-from harness.core.filling import continuous_batch
+from harness.core.fill import run_in_order
 from harness.engines.host_memory import HostMemory
 from harness.interface.decisions import (
     ContinuousBatching,
@@ -52,7 +52,7 @@ class Urgent(Scripted):
             )
         if len(requests) == 2 and draft.can_swap_out(requests[R0]):
             draft.preempt(requests[R0], PreemptionMode.SWAP)
-        continuous_batch(draft, [requests[max(requests)]])
+        run_in_order(draft, [requests[max(requests)]])
         return draft.decision(steady=self._steady)
 
 
@@ -143,7 +143,7 @@ class Bold(Scripted):
         draft, r0 = Draft(view), view.requests[R0]
         if r0.kv_tokens:
             return Decision({R0: PreemptionMode.SWAP}, wake_s=view.now_s + 1.0)
-        continuous_batch(draft, [r0])
+        run_in_order(draft, [r0])
         return draft.decision()
 
 
@@ -187,7 +187,7 @@ class LatestFirst(Scripted):
         for request in order[self.max_num_seqs :]:
             if draft.can_swap_out(request):
                 draft.preempt(request, PreemptionMode.SWAP)
-        continuous_batch(draft, order[: self.max_num_seqs], how=PreemptionMode.SWAP, victims=order)
+        run_in_order(draft, order[: self.max_num_seqs], how=PreemptionMode.SWAP, victims=order)
         moves = draft.decision()
         return draft.decision(steady=not moves.preempt and not moves.swap_in)
 

@@ -12,7 +12,7 @@ import pytest
 from baselines.fcfs import Fcfs
 from baselines.round_robin import RoundRobin
 from harness.core.draft import Draft
-from harness.core.filling import continuous_batch
+from harness.core.fill import run_in_order
 from harness.engines.recorder import Recorder
 from harness.interface.decisions import Decision, Deployment
 from harness.interface.entities import GpuId, Group, GroupId, Service, ServiceId
@@ -63,9 +63,9 @@ class Waiting:
         """Requests that need not wait."""
         draft, requests = Draft(view), list(view.requests.values())
         if self.have_moved:
-            continuous_batch(draft, requests, victims=requests[::-1])
+            run_in_order(draft, requests, victims=requests[::-1])
             return draft.decision()
-        continuous_batch(draft, [r for r in requests if r.generated_tokens < AT_MOST_TOKENS])
+        run_in_order(draft, [r for r in requests if r.generated_tokens < AT_MOST_TOKENS])
         return draft.decision(wake_s=view.now_s + 0.01)
 
 

@@ -12,7 +12,7 @@ from baselines.fastserve import FastServe
 from baselines.fcfs import Fcfs
 from baselines.srtf import Srtf
 from harness.core.draft import Draft
-from harness.core.filling import continuous_batch
+from harness.core.fill import run_in_order
 from harness.core.ledger_problems import problems
 from harness.interface.decisions import Decision
 from harness.interface.events import Event
@@ -43,7 +43,7 @@ class Steady:
         """Fill, and promise."""
         self.asked += 1
         draft = Draft(view)
-        continuous_batch(draft, list(view.requests.values()))
+        run_in_order(draft, list(view.requests.values()))
         waits = any(r.generated_tokens == 0 for r in view.requests.values())
         return draft.decision(steady=not waits, at_most=None if waits else self.at_most)
 

@@ -7,7 +7,7 @@ import pytest
 
 from harness.core.checks import check
 from harness.core.draft import Draft
-from harness.core.filling import continuous_batch, fill_continuous
+from harness.core.fill import fill, run_in_order
 from harness.engines.told_keys import Heard, ToldKeys
 from harness.interface.decisions import (
     Batch,
@@ -43,7 +43,7 @@ def filled(scene: FakeScene, rule: ContinuousBatching) -> Decision:
     """Fill by the rule, oldest first; the result must be legal."""
     view = scene.view()
     draft = Draft(view)
-    fill_continuous(draft, by_id(view), rule)
+    fill(draft, by_id(view), PriorityOrder(None, rule))
     decision = draft.decision()
     assert check(decision, view, supports=ALL) == []
     return decision
@@ -231,7 +231,7 @@ def test_a_preemptive_order_preempts_from_behind() -> None:
     first, second, third = scene.decoding(10), scene.decoding(16), scene.decoding(16)
     urgent = scene.add(48)
     draft = Draft(scene.view())
-    continuous_batch(draft, [first, urgent, second, third], how=PreemptionMode.SWAP)
+    run_in_order(draft, [first, urgent, second, third], how=PreemptionMode.SWAP)
     decision = draft.decision()
     assert launched(decision) == {1: 1, 4: 48}
     assert list(decision.preempt.items()) == [(3, PreemptionMode.SWAP), (2, PreemptionMode.SWAP)]
@@ -245,7 +245,7 @@ def test_victims_give_way_in_place_of_the_order() -> None:
         requests = [scene.decoding(10), scene.decoding(16), scene.decoding(15), scene.add(48)]
         draft = Draft(scene.view())
         order = [requests[3], requests[2]]
-        continuous_batch(draft, order, victims=[requests[i] for i in victims])
+        run_in_order(draft, order, victims=[requests[i] for i in victims])
         assert (list(draft.decision().preempt), launched(draft.decision())) == (gone, runs)
 
 
@@ -253,7 +253,7 @@ def test_a_budget_cuts_the_last_prompt() -> None:
     scene = FakeScene(capacity_blocks=9)
     order = [scene.decoding(16), scene.add(20), scene.add(20), scene.add(20)]
     draft = Draft(scene.view())
-    continuous_batch(draft, order, budget=30)
+    run_in_order(draft, order, budget=30)
     assert launched(draft.decision()) == {1: 1, 2: 20, 3: 9}
 
 
@@ -264,5 +264,5 @@ def test_other_services_and_running_requests_are_passed_over() -> None:
     view = scene.view()
     view.in_flight = (Batch(CHAT, {RequestId(3): 8}, 0.5),)
     draft = Draft(replace(view, free_share=0.5))
-    continuous_batch(draft, order)
+    run_in_order(draft, order)
     assert launched(draft.decision()) == {1: 8, 4: 8}
