@@ -1,10 +1,10 @@
 """Is a decision legal? One sentence per broken rule; shared by both engines."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 from harness.core.draft import Draft
-from harness.core.kv_checks import swaps, wrong_cached_kv, wrong_kv, wrong_swaps
-from harness.core.kv_ledger import KvLedger, ledger_of
+from harness.core.kv_checks import swaps, wrong_kv, wrong_swaps
+from harness.core.kv_ledger import ledger_of
 from harness.interface.decisions import (
     Batch,
     Decision,
@@ -49,7 +49,7 @@ def _broken_rules(
         *_wrong_totals(decision, view),
         *_wrong_promises(decision, view),
         *wrong_swaps(decision, view, supports),
-        *_wrong_kv(decision, view),
+        *wrong_kv(decision, view, is_drafted=_is_written_by_draft(decision, view)),
     ]
 
 
@@ -57,30 +57,16 @@ def _is_plainly_legal(decision: Decision, view: GroupView, supports: frozenset[C
     """Whether a decision of the commonest kind breaks no rule, in one pass; False may be legal.
 
     That kind are batches of an iteration that a draft wrote: what it tried line by line is not
-    looked at again. Or it is one such batch of all SMs in an idle group, perhaps after preemptions.
+    looked at again.
     """
-    if (
-        decision.priority_order is not None
-        or (len(view.group.services) > 1 and Capability.SHARED_GROUP not in supports)
-        or not (decision.wake_s is None or decision.wake_s > view.now_s)
-        or decision.at_most is not None
-        or not _are_plain(decision.launch, view, supports)
-        or (Capability.SWAP not in supports and swaps(decision))
-    ):
-        return False
-    if _is_written_by_draft(decision, view):
-        return True
-    batch = decision.launch[0]
     return (
-        len(decision.launch) == 1
-        and batch.gpu_share == 1
-        and not view.in_flight
-        and not view.kv.caches
-        and not decision.reserve
-        and not swaps(decision)
-        and _are_missing(batch, view)
-        and _preempts_others(decision.preempt, batch.tokens, view)
-        and _fits(decision.preempt, batch.tokens, ledger_of(view))
+        decision.priority_order is None
+        and (len(view.group.services) == 1 or Capability.SHARED_GROUP in supports)
+        and (decision.wake_s is None or decision.wake_s > view.now_s)
+        and decision.at_most is None
+        and _are_plain(decision.launch, view, supports)
+        and (Capability.SWAP in supports or not swaps(decision))
+        and _is_written_by_draft(decision, view)
     )
 
 
@@ -110,55 +96,6 @@ def _is_written_by_draft(decision: Decision, view: GroupView) -> bool:
         and draft.wrote(decision, ledger_of(view))
         and draft.is_about(view.requests)
     )
-
-
-def _wrong_kv(decision: Decision, view: GroupView) -> Iterator[str]:
-    """What KV does not allow; what is cached depends on the order in which a draft took it."""
-    if not view.kv.caches:
-        yield from wrong_kv(decision, view)
-    elif not _is_written_by_draft(decision, view):
-        yield from wrong_cached_kv(decision, view)
-
-
-def _are_missing(batch: Batch, view: GroupView) -> bool:
-    """Whether all requests of a batch are here, of its service, and miss what they compute.
-
-    None may have KV in host memory, which would have to come back.
-    """
-    requests, service = view.requests, batch.service
-    for name, tokens in batch.tokens.items():
-        request = requests.get(name)
-        if (
-            request is None
-            or not 0 < tokens <= request.context_tokens - request.kv_tokens
-            or request.swapped_tokens
-            or request.facts.service != service
-        ):
-            return False
-    return True
-
-
-def _preempts_others(
-    preempt: Mapping[RequestId, PreemptionMode], tokens: Mapping[RequestId, int], view: GroupView
-) -> bool:
-    """Whether those preempted are here and do not run."""
-    return not preempt or (
-        preempt.keys() <= view.requests.keys() and preempt.keys().isdisjoint(tokens)
-    )
-
-
-def _fits(
-    preempt: Mapping[RequestId, PreemptionMode], tokens: Mapping[RequestId, int], kv: KvLedger
-) -> bool:
-    """Whether there is KV for a batch, after the preemptions if it takes them."""
-    if kv.fits(tokens):
-        return True
-    if not preempt:
-        return False
-    after = kv.copy()
-    for name in preempt:
-        after.free(name)
-    return after.fits(tokens)
 
 
 def _wrong_times(decision: Decision, view: GroupView) -> Iterator[str]:

@@ -1,12 +1,15 @@
 """What of a decision's KV is illegal: on the GPU, and what goes to host memory and comes back."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from harness.core.applied import after
-from harness.core.kv_ledger import ledger_of
+from harness.core.kv_ledger import KvLedger, ledger_of
 from harness.interface.decisions import Decision, PreemptionMode
+from harness.interface.entities import RequestId
 from harness.interface.policies import Capability
-from harness.interface.views import GroupView
+from harness.interface.views import GroupView, RequestView
+
+_Views = Mapping[RequestId, RequestView]
 
 
 def swaps(decision: Decision) -> bool:
@@ -73,17 +76,23 @@ def _wrong_in(decision: Decision, view: GroupView) -> Iterator[str]:
             yield f"r{name} is preempted and swapped in by one decision"
 
 
-def _is_order_alone(decision: Decision) -> bool:
-    """Whether it moves no KV: the engine need not make views of requests, nor copy the ledger."""
-    return not (decision.preempt or decision.swap_in or decision.reserve or decision.launch)
+def wrong_kv(decision: Decision, view: GroupView, *, is_drafted: bool) -> Iterator[str]:
+    """What the KV does not allow; what is wrong in itself is told elsewhere.
+
+    Where prefixes are cached, a draft has seen to it, in the order in which it took blocks.
+    """
+    kv = ledger_of(view)
+    if not (decision.preempt or decision.swap_in or decision.reserve or decision.launch):
+        # The engine need not make views of requests, nor copy the ledger.
+        yield from kv.shortages()
+    elif not kv.caches:
+        yield from _wrong_plain_kv(decision, kv.copy(), view.requests)
+    elif not is_drafted:
+        yield from _wrong_cached_kv(decision, kv.copy(), view.requests)
 
 
-def wrong_kv(decision: Decision, view: GroupView) -> Iterator[str]:
-    """Apply the decision to a copy of the ledger; what is wrong in itself is told elsewhere."""
-    if _is_order_alone(decision):
-        yield from ledger_of(view).shortages()
-        return
-    kv, requests = ledger_of(view).copy(), view.requests
+def _wrong_plain_kv(decision: Decision, kv: KvLedger, requests: _Views) -> Iterator[str]:
+    """Apply the decision to this ledger."""
     for name in filter(requests.__contains__, decision.preempt):
         kv.free(name)
     for name in filter(requests.__contains__, decision.swap_in):
@@ -101,20 +110,16 @@ def wrong_kv(decision: Decision, view: GroupView) -> Iterator[str]:
     yield from kv.shortages()
 
 
-def wrong_cached_kv(decision: Decision, view: GroupView) -> Iterator[str]:
+def _wrong_cached_kv(decision: Decision, kv: KvLedger, requests: _Views) -> Iterator[str]:
     """The same where prefixes are cached: nothing is promised, and what is cached not computed."""
-    if _is_order_alone(decision):
-        yield from ledger_of(view).shortages()
-        return
     if decision.reserve:
         yield f"{len(decision.reserve)} promises of KV, not made where prefixes are cached"
-    named = decision.preempt.keys() | {r for batch in decision.launch for r in batch.tokens}
-    if not named <= view.requests.keys():
+    launched = [name for batch in decision.launch for name in batch.tokens]
+    if not decision.preempt.keys() | set(launched) <= requests.keys():
         return
-    kv = after(decision, ledger_of(view).copy(), view.requests)
-    for batch in decision.launch:
-        for name in batch.tokens:
-            more = kv.holding(name) - view.requests[name].context_tokens
-            if more > 0:
-                yield f"r{name} would compute {more} tokens more than it misses and are not cached"
+    kv = after(decision, kv, requests)
+    for name in launched:
+        more = kv.holding(name) - requests[name].context_tokens
+        if more > 0:
+            yield f"r{name} would compute {more} tokens more than it misses and are not cached"
     yield from kv.shortages()

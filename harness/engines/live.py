@@ -1,8 +1,8 @@
 """What both engines know of a run while it goes on, and what dispatch and placement see of it."""
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
-from typing import Protocol
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,8 +22,8 @@ from harness.interface.entities import (
     ServiceId,
 )
 from harness.interface.graph import Edges
-from harness.interface.tables import CallTable, RequestTable
-from harness.interface.views import GroupView
+from harness.interface.tables import CallTable, RequestTable, attained_s
+from harness.interface.views import GroupView, RequestView
 from harness.workloads.prefixes import Prefixes
 from harness.workloads.workload import Workload
 
@@ -114,18 +114,8 @@ class LiveState:
 
     def table(self, ids: Ints) -> RequestTable:
         """The columns that policies may see, for these ids (ascending)."""
-        return request_table(
-            self.arrays,
-            ids,
-            ids=ids,
-            max_output_tokens=self.workload.max_output_tokens[ids],
-            deadline_s=self.workload.deadline_s[ids],
-            predicted_mean_tokens=self.predicted_tokens(ids),
-            service=self.workload.service[ids],
-            services=self._services,
-            app=self.workload.app[ids],
-            priority=self.workload.priority_of(ids),
-        )
+        known = self.workload.table(ids, self.predicted_tokens(ids), self._services)
+        return request_table(self.arrays, ids, known)
 
     def predict(self, request: int, length: LengthPrediction) -> None:
         """A prediction is known from now on."""
@@ -135,6 +125,32 @@ class LiveState:
     def predicted_tokens(self, ids: Ints) -> NDArray[np.float64]:
         """Mean of what is predicted for each of these, NaN where nothing is."""
         return self._predicted_tokens[ids]
+
+
+_FACTS = {
+    column.name: np.int64 if column.type == Ints else np.float64
+    for column in fields(RequestTable)
+    if column.name in Request.__slots__ and column.name != "service"
+}
+
+
+def table_of(views: Collection[RequestView], services: Iterable[ServiceId]) -> RequestTable:
+    """What policies may see of these views, ascending by id, of a group of these services."""
+    facts, numbers = [view.facts for view in views], {name: at for at, name in enumerate(services)}
+    means = [np.nan if it.predicted is None else it.predicted.mean_tokens for it in views]
+    # None becomes NaN.
+    known: dict[str, Any] = {
+        name: np.array([getattr(it, name) for it in facts], kind) for name, kind in _FACTS.items()
+    }
+    return RequestTable(
+        generated_tokens=np.array([view.generated_tokens for view in views], np.int64),
+        kv_tokens=np.array([view.kv_tokens for view in views], np.int64),
+        gpu_s=attained_s(np.array([view.gpu_s for view in views], np.float64)),
+        predicted_mean_tokens=np.array(means, np.float64),
+        service=np.array([numbers[it.service] for it in facts], np.int64),
+        services=tuple(numbers),
+        **known,
+    )
 
 
 class SeenGroup(Protocol):

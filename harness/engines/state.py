@@ -1,12 +1,13 @@
 """What a run keeps of every request, as arrays: engines write them, records are made of them."""
 
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from harness.engines.token_gaps import BINS
-from harness.interface.entities import ServiceId
+from harness.interface.entities import Work
 from harness.interface.tables import RequestTable, attained_s
 
 Ints = NDArray[np.int64]
@@ -19,27 +20,27 @@ END, VALUE, SLOPE, PIECE = range(4)
 # Places in the last axis of `RequestArrays.swap`
 HOST, SWAPS, SWAP_BYTES, SWAP_S, SWAP = range(5)
 
-LOG_COLUMNS = (
-    "start_s",
-    "duration_s",
-    "iterations",
-    "prefill_requests",
-    "prefill_tokens",
-    "prefill_padded_tokens",
-    "prefill_attended",
-    "decode_requests",
-    "context_tokens",
-    "longest_tokens",
-    "held_tokens",
-    "promised_tokens",
-    "lent_tokens",
-    "free_tokens",
-    "waiting_requests",
-    "paused_requests",
-)
+
+class KvUse(NamedTuple):
+    """KV of a group, in tokens, and its requests that do not run, while an iteration does.
+
+    Held includes what the iteration computes; promised are the own parts of reservations, whether
+    held or not, lent their loans; free is neither held nor promised, in whole blocks. A
+    waiting request has no KV, a paused one has some.
+    """
+
+    held_tokens: int
+    promised_tokens: int
+    lent_tokens: int
+    free_tokens: int
+    waiting_requests: int
+    paused_requests: int
+
+
+LOG_COLUMNS = ("start_s", "duration_s", "iterations", *Work.__slots__, *KvUse._fields)
 """Columns of the log of iterations, one row per run of equal ones; see `Work` and `KvUse`."""
 
-BRIEF = LOG_COLUMNS.index("held_tokens")
+BRIEF = LOG_COLUMNS.index(KvUse._fields[0])
 """How many of them, the first, say what was computed and when; the others: held KV, waits."""
 
 
@@ -204,32 +205,16 @@ def new_arrays(
     )
 
 
-def request_table(
-    requests: RequestArrays,
-    rows: Ints,
-    *,
-    ids: Ints,
-    max_output_tokens: Ints,
-    deadline_s: Floats,
-    predicted_mean_tokens: Floats,
-    service: Ints,
-    services: tuple[ServiceId, ...],
-    app: Ints,
-    priority: Ints,
-) -> RequestTable:
-    """What policies may see of these rows where they are now, with the rest of it given by row."""
-    return RequestTable(
-        id=ids,
+def request_table(requests: RequestArrays, rows: Ints, known: RequestTable) -> RequestTable:
+    """What policies may see of the requests in these rows where they are now.
+
+    `known` has what is known of the same requests.
+    """
+    return replace(
+        known,
         arrival_s=requests.arrival_s[rows],
         prompt_tokens=requests.prompt[rows],
         generated_tokens=requests.generated[rows],
         kv_tokens=requests.kv[rows],
         gpu_s=attained_s(requests.gpu_s[rows]),
-        max_output_tokens=max_output_tokens,
-        deadline_s=deadline_s,
-        predicted_mean_tokens=predicted_mean_tokens,
-        service=service,
-        services=services,
-        app=app,
-        priority=priority,
     )

@@ -211,16 +211,4 @@ def _how(dispatch: LoadOrder | TurnOrder) -> int:
 
 def _known(window: Window, arrays: RequestArrays, rows: Ints) -> RequestTable:
     """What a policy may see of these requests where the group is now."""
-    of_all = window.table
-    return request_table(
-        arrays,
-        rows,
-        ids=of_all.id[rows],
-        max_output_tokens=of_all.max_output_tokens[rows],
-        deadline_s=of_all.deadline_s[rows],
-        predicted_mean_tokens=of_all.predicted_mean_tokens[rows],
-        service=of_all.service[rows],
-        services=of_all.services,
-        app=of_all.app[rows],
-        priority=of_all.priority[rows],
-    )
+    return request_table(arrays, rows, window.table.of(rows))

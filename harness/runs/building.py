@@ -27,7 +27,6 @@ from harness.interface.policies import (
     SchedulingPolicy,
     System,
 )
-from harness.interface.tables import RequestTable
 from harness.planning.application_history import ApplicationHistory, UnitRun
 from harness.planning.forecast import Window
 from harness.runs.cells import Cell, PredictorFactory, WorkloadFactory
@@ -67,21 +66,8 @@ class SharesPrefixes(Protocol):
 
 def window_of(past: Workload) -> Window:
     """Requests that have been answered, as policies that plan from a history read them."""
-    nothing = np.zeros(len(past), np.int64)
-    table = RequestTable(
-        id=np.arange(len(past)),
-        arrival_s=past.arrival_s,
-        prompt_tokens=past.prompt_tokens,
-        generated_tokens=nothing,
-        kv_tokens=nothing,
-        gpu_s=np.zeros(len(past)),
-        max_output_tokens=past.max_output_tokens,
-        deadline_s=past.deadline_s,
-        predicted_mean_tokens=np.full(len(past), np.nan),
-        service=past.service,
-        services=tuple(service.id for service in past.services),
-        app=past.app,
-    )
+    unknown, services = np.full(len(past), np.nan), tuple(it.id for it in past.services)
+    table = past.table(np.arange(len(past)), unknown, services)
     return Window(table, past.output_tokens)
 
 

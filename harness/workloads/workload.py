@@ -3,17 +3,25 @@
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from harness.costs.model_facts import ModelFacts
 from harness.interface.apps import OUTSIDE, Apps
-from harness.interface.entities import AppId, Request, RequestId, Service, ServiceId, TenantId
+from harness.interface.entities import Request, RequestId, Service, ServiceId, TenantId
 from harness.interface.graph import Edges, no_edges
+from harness.interface.tables import RequestTable
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
+
+_FACTS = (
+    *("service", "app", "tenant", "prompt_tokens", "max_output_tokens", "deadline_s"),
+    "priority",
+)
+"""Columns of what is known of a request when it arrives, besides its time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,62 +202,49 @@ class Workload:
 
     def facts_at(self, request: int, arrival_s: float) -> Request:
         """The same of one that arrives at another time, when others have been answered."""
-        return self._request(
-            request,
-            self.service.item(request),
-            self.app.item(request),
-            self.tenant.item(request) if len(self.tenant) else 0,
-            arrival_s,
-            self.prompt_tokens.item(request),
-            self.max_output_tokens.item(request),
-            self.deadline_s.item(request),
-            self.priority.item(request) if len(self.priority) else 0,
-        )
+        (found,) = self.facts_of(np.array([request]), np.array([arrival_s]))
+        return found
 
     def facts_of(self, requests: Ints, arrival_s: Floats) -> Iterator[Request]:
         """The same of several, column by column: a prediction is asked for each request."""
-        tenant = self.tenant[requests] if len(self.tenant) else np.zeros(len(requests), np.int64)
-        columns = (
-            requests,
-            self.service[requests],
-            self.app[requests],
-            tenant,
-            arrival_s,
-            self.prompt_tokens[requests],
-            self.max_output_tokens[requests],
-            self.deadline_s[requests],
-            self.priority_of(requests),
+        columns = (column.tolist() for column in self._known(requests).values())
+        return map(self._request, requests.tolist(), arrival_s.tolist(), *columns)
+
+    def table(
+        self, requests: Ints, predicted_mean_tokens: Floats, services: tuple[ServiceId, ...]
+    ) -> RequestTable:
+        """What policies may see of several when they arrive, the `services` being the first."""
+        known: dict[str, Any] = self._known(requests)
+        del known["tenant"]
+        nothing = np.zeros(len(requests), np.int64)
+        return RequestTable(
+            id=requests,
+            arrival_s=self.arrival_s[requests],
+            generated_tokens=nothing,
+            kv_tokens=nothing,
+            gpu_s=np.zeros(len(requests)),
+            predicted_mean_tokens=predicted_mean_tokens,
+            services=services,
+            **known,
         )
-        return map(self._request, *(column.tolist() for column in columns))
 
-    def priority_of(self, requests: Ints) -> Ints:
-        """Priorities of several, the lower the more urgent."""
-        return self.priority[requests] if len(self.priority) else np.zeros(len(requests), np.int64)
+    def _known(self, requests: Ints) -> dict[str, Ints | Floats]:
+        """Columns of what is known of several when they arrive; zeros of those not given."""
+        given = {name: getattr(self, name) for name in _FACTS}
+        none = np.zeros(len(requests), np.int64)
+        return {name: it[requests] if len(it) else none for name, it in given.items()}
 
-    def _request(
-        self,
-        request: int,
-        service: int,
-        app: int,
-        tenant: int,
-        arrival_s: float,
-        prompt_tokens: int,
-        max_output_tokens: int,
-        deadline_s: float,
-        priority: int,
-    ) -> Request:
+    def _request(self, request: int, arrival_s: float, *values: Any) -> Request:
         """Of what the columns hold of it."""
+        known = dict(zip(_FACTS, values, strict=True))
         return Request(
             id=RequestId(request),
-            service=self.services[service].id,
-            app=AppId(app),
-            tenant=TenantId(self.tenants[tenant]),
             arrival_s=arrival_s,
-            prompt_tokens=prompt_tokens,
-            max_output_tokens=max_output_tokens,
-            deadline_s=None if math.isnan(deadline_s) else deadline_s,
-            priority=priority,
+            service=self.services[known.pop("service")].id,
+            tenant=TenantId(self.tenants[known.pop("tenant")]),
+            deadline_s=None if math.isnan(due_s := known.pop("deadline_s")) else due_s,
             unit="" if self.apps is None else self.apps.units[self.apps.unit.item(request)],
+            **known,
         )
 
     def service_of(self, request: int) -> ServiceId:

@@ -11,9 +11,9 @@ from harness.costs.iteration import (
     decode_run_seconds,
     work_seconds,
 )
-from harness.engines.iteration_log import KvUse, LogRow, row_of
+from harness.engines.iteration_log import LogRow, row_of
 from harness.engines.simulator.group import LiveGroup, LiveRequest
-from harness.engines.state import Ints
+from harness.engines.state import Ints, KvUse
 from harness.engines.token_gaps import note_batch
 from harness.interface.decisions import Batch
 from harness.interface.entities import RequestId, Work
@@ -73,7 +73,7 @@ class Flight:
         until_s = self.ends_s if first == self.iterations else self.start_s + self.seconds(1)
         yield row_of(self.start_s, until_s - self.start_s, first, self.work, self.use)
         if self.then is not None and self.iterations > 1:
-            use = self.use.grown(len(self.batch.tokens))
+            use = self.use._replace(held_tokens=self.use.held_tokens + len(self.batch.tokens))
             left = self.iterations - 1
             yield row_of(until_s, self.ends_s - until_s, left, self.then, use)
 

@@ -13,21 +13,12 @@ from harness.interface.entities import AppId, Request, RequestId, ServiceId, Ten
 
 _log = logging.getLogger(__name__)
 T = TypeVar("T")
+_FACTS = [name for name in Request.__slots__ if name != "service"]
 
 
 def extra_args_of(facts: Request, *, moved: bool = False) -> dict[str, object]:
     """Facts as sampling parameters carry them to the scheduler, and whether it `moved` here."""
-    known = {
-        "id": int(facts.id),
-        "app": int(facts.app),
-        "tenant": str(facts.tenant),
-        "arrival_s": facts.arrival_s,
-        "prompt_tokens": facts.prompt_tokens,
-        "max_output_tokens": facts.max_output_tokens,
-        "unit": facts.unit,
-        "moved": moved,
-    }
-    return known if facts.deadline_s is None else known | {"deadline_s": facts.deadline_s}
+    return {name: getattr(facts, name) for name in _FACTS} | {"moved": moved}
 
 
 def carried(parameters: Any) -> Mapping[str, Any]:
@@ -37,17 +28,7 @@ def carried(parameters: Any) -> Mapping[str, Any]:
 
 def own_facts(known: Mapping[str, Any], service: ServiceId) -> Request:
     """Facts as `extra_args_of` has written them. KeyError where it has not."""
-    return Request(
-        id=RequestId(known["id"]),
-        service=service,
-        app=AppId(known["app"]),
-        tenant=TenantId(known["tenant"]),
-        arrival_s=known["arrival_s"],
-        prompt_tokens=known["prompt_tokens"],
-        max_output_tokens=known["max_output_tokens"],
-        deadline_s=known.get("deadline_s"),
-        unit=known["unit"],
-    )
+    return Request(service=service, **{name: known[name] for name in _FACTS})
 
 
 def seen_facts(

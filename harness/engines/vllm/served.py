@@ -10,12 +10,11 @@ from math import inf
 from time import perf_counter
 from types import MappingProxyType
 
-import numpy as np
-
 from harness.core.applied import after
 from harness.core.fill import is_decode, one_batch
 from harness.core.kv_ledger import KvLedger
 from harness.engines.ask import ask_schedule, refuse_idling
+from harness.engines.live import table_of
 from harness.engines.overruns import overruns, within_promises
 from harness.engines.told_keys import Heard, ToldKeys, by_key
 from harness.engines.vllm.served_request import EngineRequest, ServedRequest
@@ -30,7 +29,7 @@ from harness.interface.entities import (
 )
 from harness.interface.events import Arrived, Event, Finished, Iterated, Moved, Predicted
 from harness.interface.policies import Capability, SchedulingPolicy
-from harness.interface.tables import RequestTable, attained_s
+from harness.interface.tables import RequestTable
 from harness.interface.views import RequestView
 
 SUPPORTS = frozenset({Capability.PREDICTIONS, Capability.SHARED_GROUP, Capability.PROMISED_KV})
@@ -118,26 +117,7 @@ class ServedGroup:
     @property
     def table(self) -> RequestTable:
         """The same requests as columns."""
-        views = list(self._members.values())
-        facts = [view.facts for view in views]
-        means = [np.nan if v.predicted is None else v.predicted.mean_tokens for v in views]
-        numbers = {service: number for number, service in enumerate(self.services)}
-        deadlines = [np.nan if f.deadline_s is None else f.deadline_s for f in facts]
-        return RequestTable(
-            id=np.array([f.id for f in facts], np.int64),
-            arrival_s=np.array([f.arrival_s for f in facts], np.float64),
-            prompt_tokens=np.array([f.prompt_tokens for f in facts], np.int64),
-            generated_tokens=np.array([v.generated_tokens for v in views], np.int64),
-            kv_tokens=np.array([v.kv_tokens for v in views], np.int64),
-            gpu_s=attained_s(np.array([v.gpu_s for v in views], np.float64)),
-            max_output_tokens=np.array([f.max_output_tokens for f in facts], np.int64),
-            deadline_s=np.array(deadlines, np.float64),
-            predicted_mean_tokens=np.array(means, np.float64),
-            service=np.array([numbers[f.service] for f in facts], np.int64),
-            services=tuple(self.services),
-            app=np.array([f.app for f in facts], np.int64),
-            priority=np.array([f.priority for f in facts], np.int64),
-        )
+        return table_of(self._members.values(), self.services)
 
     def tell(self, event: Event) -> None:
         """Report what happened."""

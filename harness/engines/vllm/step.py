@@ -4,7 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from harness.engines.iteration_log import KvUse, LogRow
+from harness.engines.iteration_log import LogRow
+from harness.engines.state import KvUse
 from harness.interface.decisions import Batch, Decision
 from harness.interface.entities import RequestId
 from harness.interface.views import RequestView

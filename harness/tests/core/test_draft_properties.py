@@ -7,7 +7,7 @@ from random import Random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.core.checks import check
+from harness.core.checks import _broken_rules, check
 from harness.core.draft import Draft
 from harness.core.fill import (
     fill,
@@ -19,6 +19,7 @@ from harness.interface.decisions import (
     ContinuousBatching,
     PriorityOrder,
 )
+from harness.interface.policies import Capability
 from harness.interface.views import RequestView
 from harness.tests.support.drafts import one_line, scenes
 from harness.tests.support.fakes import (
@@ -29,6 +30,9 @@ from harness.tests.support.fakes import (
     numbers,
 )
 
+NOTHING: frozenset[Capability] = frozenset()
+"""Supported by an engine that can do nothing in particular."""
+
 
 @settings(max_examples=25, deadline=None, derandomize=True)
 @given(scenes(promises=True), st.data())
@@ -38,6 +42,8 @@ def test_whatever_is_drafted_is_legal(view: FakeGroup, data: st.DataObject) -> N
         one_line(data, draft, data.draw(st.sampled_from(list(view.requests.values()))))
         assert problems(draft.kv) == []
     decision = draft.decision()
+    for supports in (ALL, NOTHING):
+        assert check(decision, view, supports=supports) == _broken_rules(decision, view, supports)
     assert check(decision, view, supports=ALL) == []
     assert problems(view.kv) == []
 

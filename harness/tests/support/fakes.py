@@ -2,11 +2,9 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from math import nan
-
-import numpy as np
 
 from harness.core.kv_ledger import KvLedger
+from harness.engines.live import table_of
 from harness.interface.decisions import Batch, Decision, Reservation
 from harness.interface.entities import (
     AppId,
@@ -94,22 +92,7 @@ class FakeGroup:
     def table(self) -> RequestTable:
         """The requests as columns, ascending by id."""
         rows = [self.requests[name] for name in sorted(self.requests)]
-        services = tuple(self.services)
-        means = [row.predicted.mean_tokens if row.predicted else nan for row in rows]
-        deadlines = [nan if row.facts.deadline_s is None else row.facts.deadline_s for row in rows]
-        return RequestTable(
-            id=np.array([row.facts.id for row in rows], np.int64),
-            arrival_s=np.array([row.facts.arrival_s for row in rows], np.float64),
-            prompt_tokens=np.array([row.facts.prompt_tokens for row in rows], np.int64),
-            generated_tokens=np.array([row.generated_tokens for row in rows], np.int64),
-            kv_tokens=np.array([row.kv_tokens for row in rows], np.int64),
-            gpu_s=np.array([row.gpu_s for row in rows], np.float64),
-            max_output_tokens=np.array([row.facts.max_output_tokens for row in rows], np.int64),
-            deadline_s=np.array(deadlines, np.float64),
-            predicted_mean_tokens=np.array(means, np.float64),
-            service=np.array([services.index(row.facts.service) for row in rows], np.int64),
-            services=services,
-        )
+        return table_of(rows, self.services)
 
 
 @dataclass
