@@ -1,6 +1,6 @@
 """Many requests at once, as numpy columns: what a priority order's key and planners read."""
 
-from dataclasses import dataclass, field
+from dataclasses import MISSING, dataclass, field, fields
 
 import numpy as np
 from numpy.typing import NDArray
@@ -49,11 +49,11 @@ class RequestTable:
     priority: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
 
     def __post_init__(self) -> None:
-        """Make each request an application of its own, of priority 0, where none is given."""
-        if len(self.priority) != len(self.id):
-            object.__setattr__(self, "priority", np.zeros(len(self.id), np.int64))
-        if len(self.app) != len(self.id):
-            object.__setattr__(self, "app", self.id)
+        """Fill the columns that are not given: each request is an application of its own."""
+        for name in _OPTIONAL:
+            if len(getattr(self, name)) != len(self.id):
+                nothing = np.zeros(len(self.id), np.int64)
+                object.__setattr__(self, name, self.id if name == "app" else nothing)
 
     def of(self, rows: Bools | Ints | slice) -> "RequestTable":
         """Some of the rows, by a mask or by their places."""
@@ -61,6 +61,7 @@ class RequestTable:
         return RequestTable(**columns, services=self.services)
 
 
+_OPTIONAL = tuple(it.name for it in fields(RequestTable) if it.default_factory is not MISSING)
 _COLUMNS = tuple(name for name in RequestTable.__slots__ if name != "services")
 
 

@@ -31,7 +31,16 @@ ANYTHING = (
 def a_request(deadline_s: float | None) -> Request:
     """Facts with every field filled."""
     return Request(
-        RequestId(7), CHAT, AppId(3), TenantId("t"), 1.25, 20, 30, deadline_s=deadline_s, unit="u"
+        RequestId(7),
+        CHAT,
+        AppId(3),
+        TenantId("t"),
+        1.25,
+        20,
+        30,
+        deadline_s=deadline_s,
+        unit="u",
+        priority=2,
     )
 
 
