@@ -31,12 +31,15 @@ class Listeners:
                 self._of[kind].append(policy)
         self.subscribes = frozenset(self._of)
 
-    def tell(self, event: Event) -> None:
-        """Report an event."""
+    def tell(self, event: Event, *, has_heard: bool = False) -> None:
+        """Report an event, of which the scheduling policy has heard already where that is said."""
         self.recorder.event(event)
         for policy in self._of.get(type(event), ()):
+            is_scheduling = policy is self.system.scheduling
+            if is_scheduling and has_heard:
+                continue
             policy.observe(event)
-            if policy is self.system.scheduling:
+            if is_scheduling:
                 self.heard.note(event)
 
     def wants(self, kind: type[Event]) -> bool:

@@ -16,6 +16,7 @@ from harness.costs.nvml import Sampler, open_nvml
 from harness.engines.ask import ask_deployment, ask_prewarming, counts_of
 from harness.engines.containers import Containers
 from harness.engines.lifecycle import Lifecycle
+from harness.engines.listeners import Listeners
 from harness.engines.recorder import Recorder
 from harness.engines.state import Ints
 from harness.engines.vllm.client import Client
@@ -63,6 +64,7 @@ class VllmRun:
         self.prompts = Prompts(workload, options)
         self.epoch_s = time.monotonic()
         self.loader = self._loader()
+        self.told = Listeners(system, recorder, heard=self.loader.heard)
         self.groups = Groups(
             cluster=options.cluster,
             start=self.loader.start,
@@ -325,12 +327,7 @@ class VllmRun:
         scheduling = self.system.scheduling
         has_heard = by is not None and not self.options.ray
         for event in events:
-            self.recorder.event(event)
-            for policy in self.system.listeners:
-                if type(event) in policy.subscribes and not (has_heard and policy is scheduling):
-                    policy.observe(event)
-                    if policy is scheduling:
-                        self.loader.heard.note(event)
+            self.told.tell(event, has_heard=has_heard)
         if told := [event for event in events if type(event) in scheduling.subscribes]:
             self.groups.hear(told, but=by)
 
