@@ -310,6 +310,8 @@ class Forecaster:
     def _rule_of(self, service: ServiceId, tensor_parallel: int, *, log: bool) -> Rule:
         key = service, tensor_parallel, log
         if key not in self._rules:
+            if not self.rule.prompts_first:
+                raise ValueError("rule.prompts_first is off, which is not supported in a forecast")
             self._rules[key] = continuous_rule(
                 self.rule,
                 capacity_blocks=self.costs.kv_blocks(service, tensor_parallel),

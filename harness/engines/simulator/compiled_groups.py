@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import floor
 from typing import Any
 
 import numpy as np
@@ -28,8 +29,6 @@ from harness.engines.state import (
     RequestArrays,
 )
 from harness.interface.tables import attained_s
-
-Facts = Mapping[int, tuple[int, int, float]]
 
 _NO_ROWS = np.zeros((0, 0))
 MOST_TABLES = 256  # and rules, kept by `reset`: runs on ever other costs would fill the memory
@@ -138,6 +137,9 @@ class CompiledGroups:
                 empty[name] = value
             empty["is_live"], empty["longest"] = True, -(1 << 62)
             empty["chain_first"] = empty["chain_end"] = -1
+            empty["due_s"], empty["slack_kv"] = np.inf, 1 << 62
+            empty["block_kv"][:, 0] = 1
+            empty["spare_kv"][:, 0] = floor(rule.watermark * rule.capacity_blocks)
             self._empty[rule] = empty
         self.world.groups[number] = self._empty[rule][0]
         group = self.world.groups[number]
@@ -255,19 +257,20 @@ class CompiledGroups:
             world.groups[number]["load"] = self.requests.weight[ids].sum()
             world.groups[number]["generated"] = self.requests.generated[ids].sum()
 
-    def share(self, number: int, tables: Mapping[int, IterationTable], facts: Facts) -> None:
-        """Let a group serve several services, by these tables, and `facts` of KV in bytes.
+    def share(self, number: int, facts: Mapping[int, tuple[IterationTable, int, float]]) -> None:
+        """Let every batch of a group be of one service and one phase, its KV counted in bytes.
 
-        `facts` has by service the bytes of a block and of its watermark, and after how many seconds
-        it is starved.
+        `facts` has by service its table, the bytes of a block, and after how many seconds it is
+        starved.
         """
-        places = {service: self._table(table) for service, table in tables.items()}
+        places = {service: self._table(table) for service, (table, _, _) in facts.items()}
         group = self.world.groups[number]
         group["services_end"] = max(facts) + 1
-        for service, (block_bytes, spare_bytes, starves_after_s) in facts.items():
+        for service, (_, block_bytes, starves_after_s) in facts.items():
+            blocks = int(group["capacity_blocks"]) // block_bytes
             group["tables"][service] = places[service]
-            group["block_bytes"][service] = block_bytes
-            group["spare_bytes"][service] = spare_bytes
+            group["block_kv"][service] = block_bytes
+            group["spare_kv"][service] = floor(group["watermark"] * blocks) * block_bytes
             group["starves_after_s"][service] = starves_after_s
             group["may_starve"] |= starves_after_s < np.inf
 
@@ -323,7 +326,7 @@ class CompiledGroups:
     def _past_their_keys(self, number: int) -> Ints:
         """Running requests past the last piece of their key."""
         group, pieces = self.world.groups[number], self.requests.pieces
-        ids = np.sort(self._waiting(group) if group["is_shared"] else self._running(group))
+        ids = np.sort(self._waiting(group) if group["services_end"] else self._running(group))
         gpu_s, generated = attained_s(self.requests.gpu_s[ids]), self.requests.generated[ids]
         progress = gpu_s if group["moves"] == BY_GPU_S else generated
         past: Ints = ids[pieces[ids, -1, END] <= progress]
@@ -332,11 +335,11 @@ class CompiledGroups:
     def _refuse(self, number: int) -> None:
         group = self.world.groups[number]
         stuck = group["partial"][0] if group["n_partial"] else self.world.queue[group["queue_at"]]
-        block_tokens, spare = group["block_tokens"], group["watermark_blocks"]
+        block_tokens, spare = group["block_tokens"], group["spare_kv"][0]
         memory = f"{group['capacity_blocks']} KV blocks of {block_tokens} tokens, {spare} kept free"
-        memory = f"{group['capacity_blocks']} bytes of KV" if group["is_shared"] else memory
+        memory = f"{group['capacity_blocks']} bytes of KV" if group["services_end"] else memory
         tokens = self.requests.prompt[stuck] + self.requests.generated[stuck]
-        blocks = f" in {-(-tokens // block_tokens)} KV blocks" * (not group["is_shared"])
+        blocks = f" in {-(-tokens // block_tokens)} KV blocks" * (not group["services_end"])
         raise ValueError(
             f"r{stuck} can never be admitted: {memory}, {group['max_tokens']} tokens a batch; "
             f"it has {tokens} tokens{blocks}"
@@ -406,8 +409,6 @@ class CompiledGroups:
         return waiting
 
     def _running(self, group: Any) -> Ints:
-        if group["is_shared"]:
-            return np.zeros(0, np.int64)
         decoding = group["decoding"][: group["n_decoding"]]
         return np.concatenate([decoding, group["partial"][: group["n_partial"]]])
 
@@ -443,9 +444,7 @@ class CompiledGroups:
         if everything and group["host_used_tokens"]:
             requests.swap[waiting, HOST] = group["host_used_tokens"] = group["n_swapped"] = 0
         holds = requests.kv[waiting] > 0
-        if group["is_shared"]:
-            holds |= np.isin(waiting, self.begun_ids(number))
-        if services is not None and group["is_shared"]:
+        if services is not None:
             holds |= ~np.isin(requests.rows["service"][waiting], services)
         if group["host_used_tokens"]:
             holds |= requests.swap[waiting, HOST] > 0
@@ -473,8 +472,6 @@ class CompiledGroups:
 
     def _withdraw_unbegun(self, group: Any, number: int) -> Ints:
         """Take out requests that have a slot and nothing else."""
-        if group["is_shared"]:
-            return np.zeros(0, np.int64)
         count = int(group["n_partial"])
         partial: Ints = group["partial"][:count].copy()
         begun = (self.requests.kv[partial] > 0) | np.isin(partial, self.begun_ids(number))

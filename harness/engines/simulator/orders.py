@@ -31,6 +31,7 @@ from harness.interface.events import Overran
 from harness.interface.graph import NO_CALL
 from harness.interface.load_order import LoadOrder, TurnOrder
 from harness.interface.moving import MovingKey
+from harness.interface.shared_filling import has_phases
 from harness.interface.tables import RequestTable
 
 
@@ -99,7 +100,7 @@ class Orders:
         """The compiled group takes in requests: those that have come, and others as long."""
         group = self.compiled.world.groups[live.number]
         for service, received in live.received_s.items():
-            place = self.arrivals.index(service) if group["is_shared"] else 0
+            place = self.arrivals.index(service) if group["services_end"] else 0
             group["received_s"][place] = received
         group["receiving_s"], live.receiving_s = live.receiving_s, 0.0
 
@@ -178,13 +179,14 @@ class Orders:
             max_tokens=self.factory.max_num_batched_tokens,
             decide_s=self.deciding.before_s(0.0, whole=True),
         )
-        is_whole = not (rule.chunked_prefill or rule.pads or rule.until or rule.is_shared)
+        is_shared = has_phases(live.group.services, order)
+        is_whole = not (rule.chunked_prefill or rule.pads or rule.until or is_shared)
         if len(self.compiled.world.held.cache) and not is_whole:
             raise ValueError(NEEDS_WHOLE_PROMPTS)
         rule = rule._replace(
             tells=rule.reserves and Overran in self.told.subscribes, keeps_gaps=True
         )
-        if not order.swaps or rule.is_shared:
+        if not order.swaps or is_shared:
             return rule
         (service,) = live.kv.services.values()
         host, token_bytes = live.host, service.kv_bytes_per_token

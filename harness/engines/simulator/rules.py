@@ -1,7 +1,6 @@
 """Priority orders in the numbers that compiled code follows: rules, keys, what is set aside."""
 
 from collections.abc import Collection, Mapping, Sequence
-from math import floor
 from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
@@ -117,7 +116,6 @@ def order_rule(
         block_tokens=tokens,
         log_columns=log_columns,
         displaces=order.displaces,
-        is_shared=is_shared,
     )
     if isinstance(order.rule, StaticBatching):
         until = layout.FIRST if order.rule.refills else layout.ALL
@@ -165,23 +163,18 @@ def open_group(
     Raises ValueError where there are too many services for groups that share KV.
     """
     compiled.open(number, next(iter(tables.values())), rule, ready_s)
-    if not rule.is_shared or isinstance(order.rule, StaticBatching):
+    if not has_phases(block_bytes, order):
         return
     if compiled.services > layout.MAX_SERVICES:
         raise ValueError(
             "a group has batches of one service and one phase in a run of"
             f" {compiled.services} services, at most {layout.MAX_SERVICES} can be"
         )
-    capacity_bytes = rule.capacity_blocks
     facts = {
-        services[service]: (
-            of_block,
-            floor(order.rule.watermark * (capacity_bytes // of_block)) * of_block,
-            order.seconds_to_starve(service),
-        )
+        services[service]: (tables[service], of_block, order.seconds_to_starve(service))
         for service, of_block in block_bytes.items()
     }
-    compiled.share(number, {services[s]: table for s, table in tables.items()}, facts)
+    compiled.share(number, facts)
 
 
 def continuous_rule(
@@ -191,14 +184,11 @@ def continuous_rule(
     block_tokens: int,
     log_columns: int,
     displaces: Displaced | None = None,
-    is_shared: bool = False,
 ) -> Rule:
     """The rule in numbers; whether keys move and allocations grow is told later.
 
-    Raises ValueError where costs are not known, and for a rule without `prompts_first`.
+    Raises ValueError where costs are not known.
     """
-    if not (rule.prompts_first or is_shared):
-        raise ValueError("rule.prompts_first is off, which is not supported in a forecast")
     max_requests = _known_size(rule.max_num_seqs)
     return Rule(
         chunked_prefill=rule.chunked_prefill,
@@ -206,12 +196,11 @@ def continuous_rule(
         max_requests=max_requests,
         max_tokens=rule.max_num_batched_tokens,
         max_padding=rule.max_padding_tokens,
-        watermark_blocks=floor(rule.watermark * capacity_blocks),
+        watermark=rule.watermark,
         capacity_blocks=capacity_blocks,
         block_tokens=block_tokens,
         log_columns=log_columns,
         displaces=_DISPLACES[displaces],
-        is_shared=is_shared,
         prompts_first=rule.prompts_first,
     )
 

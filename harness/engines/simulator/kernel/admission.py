@@ -43,7 +43,7 @@ def _find(
     if cache is not None:
         found, held = prefixes.find(cache, group, request, context)
     needed = running.taken(requests, group, request, context) - held
-    fits = group.capacity_blocks - group.used_blocks - needed >= group.watermark_blocks
+    fits = group.capacity_blocks - group.used_blocks - needed >= group.spare_kv[0]
     group.found_blocks = -1 if fits else found
     return found * group.block_tokens, held, bool(fits)
 
@@ -120,7 +120,7 @@ def _bring_back(requests: Records, swap: Floats, group: Record, queue: Ints, bud
         request = queue[group.queue_at + at]
         context = requests[request].prompt + requests[request].generated
         free = group.capacity_blocks - group.used_blocks
-        if free - running.taken(requests, group, request, context) < group.watermark_blocks:
+        if free - running.taken(requests, group, request, context) < group.spare_kv[0]:
             break
         take_waiting(requests, group, queue, at)
         swap_in(requests, swap, group, request)
@@ -201,10 +201,11 @@ def take_slots(
     group: Record,
     queue: Ints,
     cache: CacheRecords | None,
-) -> None:
+) -> tuple[float, int, float]:
     """Give the slots to the requests that come first and fit, and take them from the others.
 
-    Afterwards `partial` has the requests in slots that do not decode, in order.
+    Afterwards `partial` has the requests in slots that do not decode, in order. Returns the limits
+    of keys, as `iterations` has them: that of the first request without a slot.
     """
     slots = group.slots
     move_keys(requests, pieces, group)
@@ -219,6 +220,8 @@ def take_slots(
         _fill_slot(requests, swap, group, slots[i])
     _drop_paused(requests, group, queue, cache, used)
     group.used_blocks += group.paused_blocks
+    limit = requests[queue[group.queue_at]].key if group.n_waiting > 0 else np.nan
+    return limit, -1, np.nan
 
 
 @compiled
@@ -238,7 +241,7 @@ def _choose(requests: Records, group: Record, queue: Ints) -> tuple[int, int, in
         request = queue[group.queue_at] if come else slots[kept]
         context = running.context_of(requests, group, request, decodes(requests, group, request))
         needed = running.taken(requests, group, request, context)
-        spare = 0 if requests[request].kv > 0 else group.watermark_blocks
+        spare = 0 if requests[request].kv > 0 else group.spare_kv[0]
         if used + needed > group.capacity_blocks - spare:
             break
         used += needed

@@ -24,7 +24,7 @@ from harness.engines.simulator.kernel.layout import (
 )
 from harness.engines.simulator.kernel.order import until_passed
 from harness.engines.simulator.kernel.prefixes import CacheRecords
-from harness.engines.simulator.kernel.shared import begin_shared, end_shared, step_shared
+from harness.engines.simulator.kernel.shared import end_turn, take_turn
 from harness.engines.simulator.kernel.static import begin_static, end_static
 from harness.engines.simulator.kernel.work import (
     add_work,
@@ -52,21 +52,22 @@ def begin(
 ) -> int:
     """Begin the next flight of a group; UNADMITTED or ASKED where it cannot."""
     group.preempted = False
-    table = tables[group.table]
     if group.until:
-        return begin_static(table, requests, group, queue)
+        return begin_static(tables[group.table], requests, group, queue)
     if group.asks and running.must_ask(requests, pieces, group, queue):
         return ASKED
-    if group.is_shared:
-        return begin_shared(tables, requests, pieces, group, queue)
     if group.renews:
         running.renew_reservations(requests, pieces, group, queue)
-    if group.displaces:
-        admission.take_slots(requests, pieces, swap, group, queue, cache)
+    limits = (np.nan, -1, np.nan)
+    if group.services_end > 0:
+        limits = take_turn(requests, group, queue)
+    elif group.displaces:
+        limits = admission.take_slots(requests, pieces, swap, group, queue, cache)
+    table = tables[group.table]
     begins = _begin_prompts(table, requests, pieces, swap, group, queue, held, cache)
     if not begins and group.n_decoding > 0:
         group.n_waited, begins = group.n_waiting, True
-        _begin_decodes(table, requests, pieces, group, queue, cache)
+        _begin_decodes(table, requests, pieces, group, queue, cache, limits)
     if begins:
         if cache is not None:
             running.note_due(requests, pieces, group)
@@ -102,7 +103,7 @@ def _begin_prompts(
         seconds = work_s(table, group, group.n_decoding, group.context, longest)
         _launch(group, CHUNKS, seconds)
         return True
-    if group.displaces:
+    if group.displaces or group.services_end > 0:
         admission.fill_whole_prompts(requests, group, cache)
     else:
         admission.admit_whole(requests, group, queue, cache)
@@ -136,11 +137,13 @@ def _begin_decodes(
     group: Record,
     queue: Ints,
     cache: CacheRecords | None,
+    limits: tuple[float, int, float],
 ) -> None:
     """Begin equal decode iterations: until a finish, an end of KV, or a key that may pass another.
 
-    And until a request may be promoted. One where KV is copied before it or during it, or requests
-    are taken in before it, and after a preemption, since waiting requests are then looked at again.
+    And until a request may be promoted, or a service starve. One where KV is copied before it or
+    during it, or requests are taken in before it, and after a preemption, since waiting requests
+    are then looked at again.
     """
     if group.swapping_s > 0.0 or group.receiving_s > 0.0:
         _launch(group, DECODES, decodes_s(table, group, 1))
@@ -149,14 +152,14 @@ def _begin_decodes(
     if group.covered > 0 or group.renews or group.tells:
         most = running.steps_set_aside(requests, group, most)
     if group.moves:
-        most = _steps_in_order(table, requests, pieces, queue, group, most)
+        most = _steps_in_order(table, requests, pieces, group, most, limits)
         # Requests that end together free their blocks in the order before their last iteration.
         most = max(1, most - 1) if cache is not None else most
     if cache is not None and group.found_blocks >= 0:
         first = queue[group.queue_at]
         most = prefixes.steps_until_found(cache, requests, group, first, most)
-    if group.promotes_after_s < np.inf:
-        most = decodes_within(table, group, group.promotes_at_s - group.clock_s, most)
+    if group.due_s < np.inf:
+        most = decodes_within(table, group, group.due_s - group.clock_s, most)
     group.iterations = 1 if group.preempted else running.iterations_that_fit(group, most)
     group.flight, group.flight_s = DECODES, decodes_s(table, group, group.iterations)
     note_first(table, group)
@@ -164,19 +167,25 @@ def _begin_decodes(
 
 @compiled
 def _steps_in_order(
-    table: Record, requests: Records, pieces: Floats, queue: Ints, group: Record, most: int
+    table: Record,
+    requests: Records,
+    pieces: Floats,
+    group: Record,
+    most: int,
+    limits: tuple[float, int, float],
 ) -> int:
-    """Decode steps, at most `most`, until a key may pass that of the first waiting request.
+    """Decode steps, at most `most`, until a key may pass the one that is its limit.
 
+    That is the first of `limits` (NaN: none), but of the request that is the second, the third.
     Before that no request can be displaced. Where the last piece of a key ends, it is asked again.
     Keys must be up to date.
     """
-    watch = group.displaces != 0 and group.n_waiting > 0
-    limit = requests[queue[group.queue_at]].key if watch else np.inf
+    limit, head, rival = limits
     least = np.inf
     for i in range(group.n_decoding):
         request = group.decoding[i]
-        least = min(least, until_passed(requests, pieces, group, request, True, watch, limit))
+        above = rival if request == head else limit
+        least = min(least, until_passed(requests, pieces, group, request, above))
     return steps_until(table, group, least, most)
 
 
@@ -212,10 +221,7 @@ def split(
     seconds = decodes_s(table, group, ended)
     if group.log_columns > 0:
         write_log(requests, group, queue, seconds, ended, True, False)
-    if group.is_shared:
-        step_shared(requests, group, ended, seconds, True)
-    else:
-        _step_decodes(requests, group, cache, ended, seconds)
+    _step_decodes(requests, group, cache, ended, seconds)
     group.clock_s += seconds
     group.ended += ended
     group.iterations -= ended
@@ -237,9 +243,6 @@ def end(
     decodes, prefills = flight != PROMPTS, flight != DECODES
     if group.log_columns > 0:
         write_log(requests, group, queue, duration_s, group.iterations, decodes, prefills)
-    if group.is_shared:
-        end_shared(requests, pieces, group, queue, prefills)
-        return
     if decodes:
         _step_decodes(requests, group, cache, group.iterations, duration_s)
     group.clock_s += duration_s
@@ -247,6 +250,8 @@ def end(
         running.finish_due(requests, group, cache)
     if prefills:
         _end_prompts(requests, group, cache, duration_s)
+    if group.services_end > 0:
+        end_turn(requests, pieces, group, queue)
 
 
 @compiled

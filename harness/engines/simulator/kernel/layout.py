@@ -55,7 +55,7 @@ class Rule(NamedTuple):
     max_requests: int
     max_tokens: int
     max_padding: int
-    watermark_blocks: int
+    watermark: float
     capacity_blocks: int
     block_tokens: int
     log_columns: int
@@ -73,7 +73,6 @@ class Rule(NamedTuple):
     token_bytes: int = 0
     swap_token_s: float = 0.0
     swap_overlaps: bool = False
-    is_shared: bool = False  # whether every batch is of one service and one phase
     prompts_first: bool = True
     keeps_gaps: bool = False  # whether gaps between tokens are counted
     promotes: bool = False
@@ -165,28 +164,33 @@ STATE = [
     # By service, of a group of one at place 0: seconds to take in the first request between two
     # iterations, and each further one
     ("received_s", np.float64, (MAX_SERVICES, 2)),
-    # By service, of a group of several: the table of costs, bytes of a block, and of the watermark
+    # By service, of a group of one at place 0: KV of a block, and of the watermark. In bytes where
+    # every batch is of one service and one phase, else in blocks
+    ("block_kv", np.int64, (MAX_SERVICES,)),
+    ("spare_kv", np.int64, (MAX_SERVICES,)),
+    # Where every batch is of one service and one phase: above the number of each service, else 0;
+    # the service of the batch; by service, the table of costs; by how much KV requests in slots may
+    # grow and keep their slots
+    ("services_end", np.int64),
+    ("turn", np.int64),
     ("tables", np.int64, (MAX_SERVICES,)),
-    ("block_bytes", np.int64, (MAX_SERVICES,)),
-    ("spare_bytes", np.int64, (MAX_SERVICES,)),
-    ("slack_bytes", np.int64),  # by which requests in slots may grow and keep their slots
+    ("slack_kv", np.int64),
     # By service, where any may starve: after how long, when its last batch ended, and when it will
     ("may_starve", np.bool_),
-    ("services_end", np.int64),  # above the number of each
     ("starves_after_s", np.float64, (MAX_SERVICES,)),
     ("ran_s", np.float64, (MAX_SERVICES,)),
     ("starves_at_s", np.float64, (MAX_SERVICES,)),
     ("starved", np.int64),  # bit n: service n
+    ("due_s", np.float64),  # when a request may be promoted next, or a service starve
     # With an order that promotes: the ends of the chain of requests that do not run (-1: none), the
-    # ones that ran last, scratch, decisions that promoted, and when the next one may; iterations
-    # that have ended, and that had in the last decision
+    # ones that ran last, scratch, and decisions that promoted; iterations that have ended, and that
+    # had in the last decision
     ("chain_first", np.int64),
     ("chain_end", np.int64),
     ("ran", *_LIST),
     ("n_ran", np.int64),
     ("running", *_LIST),
     ("promotion_rounds", np.int64),
-    ("promotes_at_s", np.float64),
     ("ended", np.int64),
     ("seen", np.int64),
     ("rows", np.float64, (2, len(LOG_COLUMNS))),  # of the log, not taken yet

@@ -72,8 +72,7 @@ def run(world: World, cache: CacheRecords | None, until_s: float) -> int:
                 if status == UNADMITTED:
                     return STUCK
                 if status == ASKED:
-                    if not group.is_shared:
-                        write_back(world.requests, group)
+                    write_back(world.requests, group)
                     return UNTOLD
         state.now_s = min(until_s, max(state.now_s, _next_instant_s(world, state)))
 
@@ -308,24 +307,23 @@ def _turn(world: World, request: int, key: float) -> None:
     if not group.is_live:
         return
     place = int(requests[request].place)
-    if group.is_shared:
-        _interrupt(world, group, requests[request].group)
-    elif place < group.n_waiting and world.queue[group.queue_at + place] == request:
+    if place < group.n_waiting and world.queue[group.queue_at + place] == request:
         take_waiting(requests, group, world.queue, place)
         push_waiting(requests, group, world.queue, request)
         _interrupt(world, group, requests[request].group)
-    elif group.displaces or group.buckets > 0:
-        # It may lose its slot, or free its blocks before a request that ends with it.
+    elif group.displaces or group.services_end > 0 or group.buckets > 0:
+        # It may lose its slot or its turn, or free its blocks before a request that ends with it.
         interrupt(world, requests[request].group)
 
 
 @inlined
 def _interrupt(world: World, group: Record, i: int) -> None:
     """Something has come to a group: it is looked at when its iteration ends, or at once."""
-    has_slots, is_seen = group.n_decoding < group.max_requests, group.promotes
+    has_slots = group.n_decoding < group.max_requests or group.services_end > 0
+    is_seen = group.displaces or group.promotes
     if group.flight == NOTHING:
         group.is_due = True
-    elif group.is_shared or group.displaces or has_slots or is_seen or group.receiving_s > 0.0:
+    elif has_slots or is_seen or group.receiving_s > 0.0:
         # With every slot taken nothing changes before a finish, unless by displacing; but what has
         # come is taken in before the next iteration, and its promotion counts from there.
         cut(world.tables[group.table], group, world.state[0].now_s)
@@ -360,7 +358,7 @@ def _dispatch(world: World, state: Record, request: int) -> bool:
         return False
     group.load += requests[request].weight
     group.generated += requests[request].generated
-    place = requests[request].service if group.is_shared else 0
+    place = requests[request].service if group.services_end > 0 else 0
     _take_in(group, group.received_s[place, 0], group.received_s[place, 1])
     _wait(world, group, request)
     _interrupt(world, group, at)
@@ -370,11 +368,7 @@ def _dispatch(world: World, state: Record, request: int) -> bool:
 @compiled
 def _wait(world: World, group: Record, request: int) -> None:
     """A request waits in a group."""
-    if group.is_shared:
-        world.queue[group.queue_at + group.n_waiting] = request
-        group.n_waiting += 1
-    else:
-        push_waiting(world.requests, group, world.queue, request)
+    push_waiting(world.requests, group, world.queue, request)
     if group.promotes:
         ended = ended_by(world.tables[group.table], group, world.state[0].now_s)
         come(world.idle, group, request, ended)
@@ -444,8 +438,7 @@ def settle(world: World, cache: CacheRecords | None) -> bool:
             note_busy(world.busy, state, group, i, start_s, group.clock_s)
             take_rows(world.log, state, group, i)
             world.next_s[i] = next_event_s(group)
-        if not group.is_shared:
-            write_back(world.requests, group)
+        write_back(world.requests, group)
     return True
 
 

@@ -189,18 +189,16 @@ def until_passed(
     pieces: Floats,
     group: Record,
     request: int,
-    decodes: bool,
-    watch: bool,
     limit: float,
 ) -> float:
-    """Progress of a running request until the last piece of its key ends.
+    """Progress of a decoding request until the last piece of its key ends.
 
-    Or, to `watch` a limit, until its key may pass that.
+    Or, if there is a limit (not NaN), until its key may pass that.
     """
     last = pieces.shape[1] - 1
-    progress = progress_of(requests, group, request, decodes)
+    progress = progress_of(requests, group, request, True)
     least = pieces[request, last, END] - progress
-    if watch:
+    if not np.isnan(limit):
         piece = piece_of(pieces, request, progress)
         least = min(least, pieces[request, piece, END] - progress)
         slope = pieces[request, piece, SLOPE]

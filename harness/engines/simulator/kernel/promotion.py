@@ -103,7 +103,7 @@ def promote_due(
         idle[request].stage = PROMOTED_NOW
         _promote(requests, pieces, promoted, idle, group, queue, request)
     next_s = group.clock_s if group.chain_first < 0 else idle[group.chain_first].since
-    group.promotes_at_s = next_s + after_s
+    group.due_s = next_s + after_s
     return count
 
 

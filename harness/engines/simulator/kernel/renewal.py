@@ -18,8 +18,6 @@ def collect_open(world: World, numbers: Ints, ids: Ints, counts: Ints) -> None:
         for k in range(group.n_waiting):
             ids[count] = world.queue[group.queue_at + k]
             count += 1
-        if group.is_shared:
-            continue
         counts[n] += group.n_decoding + group.n_partial
         for k in range(group.n_decoding):
             ids[count] = group.decoding[k]
@@ -39,12 +37,11 @@ def sort_anew(world: World, numbers: Ints) -> None:
     for n in range(len(numbers)):
         i = numbers[n]
         group = world.groups[i]
-        if not group.is_shared:
-            waiting = group.n_waiting
-            group.n_waiting = 0
-            for k in range(waiting):
-                push_waiting(world.requests, group, world.queue, world.queue[group.queue_at + k])
-            _release_slots(world, group)
+        waiting = group.n_waiting
+        group.n_waiting = 0
+        for k in range(waiting):
+            push_waiting(world.requests, group, world.queue, world.queue[group.queue_at + k])
+        _release_slots(world, group)
         if group.flight == NOTHING:
             group.is_due = group.is_due or group.n_waiting > 0
         cut(world.tables[group.table], group, world.state[0].now_s)

@@ -33,13 +33,18 @@ def blocks(tokens: int, block_tokens: int) -> int:
 
 @compiled
 def taken(requests: Records, group: Record, request: int, tokens: int) -> int:
-    """Blocks that a request takes while it holds `tokens`: those, or what is set aside."""
-    return blocks(max(tokens, requests[request].reserved), group.block_tokens)
+    """KV that a request takes while it holds `tokens`: of those, or of what is set aside.
+
+    In blocks, but in bytes where services share it, as all KV of a group.
+    """
+    place = requests[request].service if group.services_end > 0 else 0
+    count = blocks(max(tokens, requests[request].reserved), group.block_tokens)
+    return int(count * group.block_kv[place])
 
 
 @compiled
 def held_blocks(requests: Records, group: Record, request: int) -> int:
-    """Blocks that a request takes which does not decode."""
+    """KV that a request takes which does not decode."""
     held = requests[request].kv
     return taken(requests, group, request, held) if held > 0 else 0
 
@@ -72,14 +77,15 @@ def end_growth(requests: Records, group: Record, request: int) -> None:
 
 @compiled
 def growth(group: Record) -> int:
-    """Blocks that the next decode step needs."""
-    return int(group.phase[-group.steps % group.block_tokens])
+    """KV that the next decode step needs."""
+    return int(group.phase[-group.steps % group.block_tokens] * group.block_kv[group.turn])
 
 
 @compiled
 def iterations_that_fit(group: Record, most: int) -> int:
-    """Decode steps, at most `most`, until the KV is full."""
-    free = group.capacity_blocks - group.used_blocks
+    """Decode steps, at most `most`, until the KV is full, or a request in a slot would lose it."""
+    free = min(group.capacity_blocks - group.used_blocks, group.slack_kv + growth(group))
+    free //= group.block_kv[group.turn]
     if (most // group.block_tokens + 1) * group.growing <= free:
         return most
     cycles = free // max(1, group.growing)
@@ -96,9 +102,10 @@ def iterations_that_fit(group: Record, most: int) -> int:
 @compiled
 def take_blocks(group: Record, iterations: int) -> None:
     """Take the blocks that so many decode steps of all need."""
-    group.used_blocks += iterations // group.block_tokens * group.growing
+    count = iterations // group.block_tokens * group.growing
     for j in range(iterations % group.block_tokens):
-        group.used_blocks += group.phase[-(group.steps + j) % group.block_tokens]
+        count += group.phase[-(group.steps + j) % group.block_tokens]
+    group.used_blocks += count * group.block_kv[group.turn]
 
 
 @compiled
@@ -476,7 +483,8 @@ def _renew(requests: Records, group: Record, request: int, decodes: bool) -> Non
 def must_ask(requests: Records, pieces: Floats, group: Record, queue: Ints) -> bool:
     """Whether the last piece of a running request's key has ended; in shared groups, of any's."""
     last = pieces.shape[1] - 1
-    for i in range(group.n_waiting if group.is_shared else group.n_decoding + group.n_partial):
+    is_any = group.services_end > 0
+    for i in range(group.n_waiting if is_any else group.n_decoding + group.n_partial):
         request = _holder(group, queue, i)
         progress = progress_of(requests, group, request, i < group.n_decoding)
         if pieces[request, last, END] <= progress:

@@ -153,7 +153,8 @@ def write_use(requests: Records, group: Record, queue: Ints, decodes: bool, pref
     if not (group.displaces or group.until):
         used = group.used_blocks + (growth(group) if decodes else 0)
     row[layout.LOG_HELD], row[layout.LOG_PROMISED], row[layout.LOG_LENT] = held, promised, 0.0
-    row[layout.LOG_FREE] = (group.capacity_blocks - used) * group.block_tokens
+    free = (group.capacity_blocks - used) // group.block_kv[group.turn]
+    row[layout.LOG_FREE] = free * group.block_tokens
     row[layout.LOG_WAITING], row[layout.LOG_PAUSED] = waiting + group.n_waited, paused
 
 
@@ -206,29 +207,8 @@ def write_log(
         group.longest + group.steps if runs else 0,
     )
     if group.log_columns > BRIEF:
-        if group.is_shared:
-            _write_shared_use(requests, group, queue, prefills)
-        else:
-            write_use(requests, group, queue, runs, prefills)
+        write_use(requests, group, queue, runs, prefills)
     group.n_rows += 1
-
-
-@compiled
-def _write_shared_use(requests: Records, group: Record, queue: Ints, prefills: bool) -> None:
-    """Fill the last columns of the open row for a group whose batches are of one service."""
-    held = holders = 0
-    for i in range(group.n_waiting):
-        tokens = requests[queue[group.queue_at + i]].kv
-        held += tokens
-        holders += tokens > 0
-    free = group.capacity_blocks - group.used_blocks
-    free //= group.block_bytes[requests[group.partial[0]].service]
-    row = group.rows[group.n_rows]
-    row[layout.LOG_HELD] = held + (group.work_tokens if prefills else group.n_partial)
-    row[layout.LOG_PROMISED] = row[layout.LOG_LENT] = 0.0
-    row[layout.LOG_FREE] = free * group.block_tokens
-    row[layout.LOG_WAITING] = group.n_waited
-    row[layout.LOG_PAUSED] = holders if prefills else holders - group.n_partial
 
 
 @compiled
