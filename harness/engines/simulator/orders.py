@@ -15,7 +15,7 @@ from harness.engines.simulator.compiled_groups import CompiledGroups
 from harness.engines.simulator.deciding import Deciding
 from harness.engines.simulator.group import GroupFactory, LiveGroup
 from harness.engines.simulator.kernel import renewal, world
-from harness.engines.simulator.kernel.layout import Rule
+from harness.engines.simulator.kernel.layout import ALL, Rule
 from harness.engines.simulator.prefix_caches import PrefixCaches
 from harness.engines.simulator.rules import open_group, order_rule, reserves, tell_keys
 from harness.engines.simulator.stepping import Stepper
@@ -184,7 +184,8 @@ class Orders:
         if len(self.compiled.world.held.cache) and not is_whole:
             raise ValueError(NEEDS_WHOLE_PROMPTS)
         rule = rule._replace(
-            tells=rule.reserves and Overran in self.told.subscribes, keeps_gaps=True
+            tells=rule.reserves and Overran in self.told.subscribes,
+            keeps_gaps=rule.until != ALL,
         )
         if not order.swaps or is_shared:
             return rule

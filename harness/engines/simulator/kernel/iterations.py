@@ -8,9 +8,10 @@ happens to the group.
 import numpy as np
 
 from harness.costs.compiled import compiled
-from harness.engines.simulator.kernel import admission, prefixes, running
+from harness.engines.simulator.kernel import admission, prefixes, running, static
 from harness.engines.simulator.kernel.host_cache import HeldRecords, read_all
 from harness.engines.simulator.kernel.layout import (
+    ALL,
     ASKED,
     BEGUN,
     CHUNKS,
@@ -25,7 +26,6 @@ from harness.engines.simulator.kernel.layout import (
 from harness.engines.simulator.kernel.order import until_passed
 from harness.engines.simulator.kernel.prefixes import CacheRecords
 from harness.engines.simulator.kernel.shared import end_turn, take_turn
-from harness.engines.simulator.kernel.static import begin_static, end_static
 from harness.engines.simulator.kernel.work import (
     add_work,
     decodes_s,
@@ -52,17 +52,13 @@ def begin(
 ) -> int:
     """Begin the next flight of a group; UNADMITTED or ASKED where it cannot."""
     group.preempted = False
-    if group.until:
-        return begin_static(tables[group.table], requests, group, queue)
+    if group.until and static.waits(requests, group, queue):
+        return BEGUN
     if group.asks and running.must_ask(requests, pieces, group, queue):
         return ASKED
     if group.renews:
         running.renew_reservations(requests, pieces, group, queue)
-    limits = (np.nan, -1, np.nan)
-    if group.services_end > 0:
-        limits = take_turn(requests, group, queue)
-    elif group.displaces:
-        limits = admission.take_slots(requests, pieces, swap, group, queue, cache)
+    limits = _choose(requests, pieces, swap, group, queue, cache)
     table = tables[group.table]
     begins = _begin_prompts(table, requests, pieces, swap, group, queue, held, cache)
     if not begins and group.n_decoding > 0:
@@ -74,6 +70,28 @@ def begin(
     elif group.n_waiting + group.n_partial > 0:
         return UNADMITTED
     return BEGUN
+
+
+@compiled
+def _choose(
+    requests: Records,
+    pieces: Floats,
+    swap: Floats,
+    group: Record,
+    queue: Ints,
+    cache: CacheRecords | None,
+) -> tuple[float, int, float]:
+    """Give a batch, a turn or slots to the requests that come first, where the order does that.
+
+    Returns the limits of keys, as `_steps_in_order` has them.
+    """
+    if group.until:
+        static.take_batch(requests, group, queue)
+    elif group.services_end > 0:
+        return take_turn(requests, group, queue)
+    elif group.displaces:
+        return admission.take_slots(requests, pieces, swap, group, queue, cache)
+    return np.nan, -1, np.nan
 
 
 @compiled
@@ -105,7 +123,7 @@ def _begin_prompts(
         return True
     if group.displaces or group.services_end > 0:
         admission.fill_whole_prompts(requests, group, cache)
-    else:
+    elif not group.until:
         admission.admit_whole(requests, group, queue, cache)
     add_work(requests, group)
     if group.work_requests + group.work_decodes == 0:
@@ -114,7 +132,9 @@ def _begin_prompts(
         return False
     if len(held.cache) > 0:
         read_all(held, requests, group)
-    _launch(group, PROMPTS, work_s(table, group, 0, 0, 0))
+    _launch(group, PROMPTS, group.decide_s + work_s(table, group, 0, 0, 0))
+    if group.until:
+        static.go_on(table, requests, group)
     return True
 
 
@@ -238,7 +258,8 @@ def end(
     group.flight = NOTHING
     group.ended += group.iterations
     if flight == WHOLE:
-        end_static(requests, pieces, group, queue)
+        _end_whole(requests, group, queue, cache)
+        end_turn(requests, pieces, group, queue)
         return
     decodes, prefills = flight != PROMPTS, flight != DECODES
     if group.log_columns > 0:
@@ -249,9 +270,32 @@ def end(
     if decodes:
         running.finish_due(requests, group, cache)
     if prefills:
-        _end_prompts(requests, group, cache, duration_s)
+        _end_prompts(requests, group, cache, duration_s, duration_s)
     if group.services_end > 0:
         end_turn(requests, pieces, group, queue)
+
+
+@compiled
+def _end_whole(requests: Records, group: Record, queue: Ints, cache: CacheRecords | None) -> None:
+    """End a batch of whole requests: its first iteration, and those that were equal after it.
+
+    Until all are answered no token of it is seen.
+    """
+    first_s, ends_s = group.first_s, group.clock_s + group.flight_s
+    if group.log_columns > 0:
+        write_log(requests, group, queue, first_s, 1, False, True)
+        static.write_later(requests, group)
+    if group.until == ALL:
+        static.count_all(requests, group)
+        group.clock_s = ends_s
+        _end_prompts(requests, group, cache, group.flight_s, first_s)
+        return
+    group.clock_s += first_s
+    _end_prompts(requests, group, cache, first_s, first_s)
+    if group.iterations > 1:
+        _step_decodes(requests, group, cache, group.iterations - 1, group.flight_s - first_s)
+        group.clock_s = ends_s
+        running.finish_due(requests, group, cache)
 
 
 @compiled
@@ -275,7 +319,11 @@ def _step_decodes(
 
 @compiled
 def _end_prompts(
-    requests: Records, group: Record, cache: CacheRecords | None, duration_s: float
+    requests: Records,
+    group: Record,
+    cache: CacheRecords | None,
+    duration_s: float,
+    prefill_s: float,
 ) -> None:
     """The KV of prompts or chunks is there; a request that is complete produces a token."""
     chunks, kept = group.n_partial, 0
@@ -284,7 +332,7 @@ def _end_prompts(
         if group.chunk[i] > 0:
             requests[request].gpu_s += duration_s
             if not running.is_last(requests, request):
-                requests[request].prefill_s += duration_s
+                requests[request].prefill_s += prefill_s
             requests[request].kv += group.chunk[i]
         tokens = running.missing(requests, request)
         if tokens == 0:

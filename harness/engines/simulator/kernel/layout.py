@@ -106,7 +106,7 @@ STATE = [
     ("used_blocks", np.int64),
     ("growing", np.int64),  # decoding requests that take blocks as they grow
     ("covered", np.int64),  # decoding requests still within what is set aside for them
-    ("paused_blocks", np.int64),  # of paused requests, or of all that a static batch has begun
+    ("paused_blocks", np.int64),  # of waiting requests
     ("host_used_tokens", np.int64),
     ("n_swapped", np.int64),  # waiting requests with KV in host memory
     # Where prefixes are cached: blocks without a content or a holder, and held by more than one

@@ -325,7 +325,7 @@ def start(requests: Records, group: Record, request: int) -> None:
 @compiled
 def produce(requests: Records, group: Record, cache: CacheRecords | None, request: int) -> None:
     """A request whose context is computed produces a token; it ends or goes on decoding."""
-    if requests[request].generated == 0:
+    if np.isnan(requests[request].first_token_s):
         requests[request].first_token_s = group.clock_s
     if group.keeps_gaps:
         note_tokens(requests, group.gaps, request, group.clock_s, group.clock_s, 0.0)

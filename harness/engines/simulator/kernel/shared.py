@@ -7,7 +7,12 @@ import numpy as np
 
 from harness.costs.compiled import compiled
 from harness.engines.simulator.kernel.layout import PAUSE, Record, Records
-from harness.engines.simulator.kernel.order import decodes, move_keys, sort_unfinished
+from harness.engines.simulator.kernel.order import (
+    decodes,
+    move_keys,
+    push_waiting,
+    sort_unfinished,
+)
 from harness.engines.simulator.kernel.running import (
     context_of,
     drop,
@@ -50,6 +55,7 @@ def take_turn(requests: Records, group: Record, queue: Ints) -> tuple[float, int
         if group.n_partial + group.n_decoding > 0:
             group.table = group.tables[group.turn]
             limits = _limits(requests, group, queue, i, in_slots)
+            group.due_s = _starves_s(group) if group.may_starve else np.inf
             _take_out(requests, group, queue)
             break
     return limits
@@ -172,11 +178,18 @@ def _limits(
 
 
 @compiled
-def _take_out(requests: Records, group: Record, queue: Ints) -> None:
-    """The requests of the batch wait no more; note when another service will be starved.
+def _starves_s(group: Record) -> float:
+    """When another service is starved; now, where the one whose turn it is is."""
+    at_s = np.inf
+    for other in range(group.services_end):
+        if other != group.turn and not (group.starved >> other) & 1:
+            at_s = min(at_s, float(group.starves_at_s[other]))
+    return float(group.clock_s) if (group.starved >> group.turn) & 1 else at_s
 
-    Both are in order.
-    """
+
+@compiled
+def _take_out(requests: Records, group: Record, queue: Ints) -> None:
+    """The requests of the batch wait no more. They and those that wait are in order."""
     batch = group.partial if group.n_partial > 0 else group.decoding
     base, count, kept = group.queue_at, group.n_waiting, 0
     group.paused_blocks = 0
@@ -188,13 +201,6 @@ def _take_out(requests: Records, group: Record, queue: Ints) -> None:
         kept += 1
         group.paused_blocks += held_blocks(requests, group, request)
     group.n_waiting = kept
-    if group.may_starve:
-        group.due_s = np.inf
-        for other in range(group.services_end):
-            if other != group.turn and not (group.starved >> other) & 1:
-                group.due_s = min(group.due_s, group.starves_at_s[other])
-        if (group.starved >> group.turn) & 1:
-            group.due_s = group.clock_s
 
 
 @compiled
@@ -206,12 +212,16 @@ def end_turn(requests: Records, pieces: Floats, group: Record, queue: Ints) -> N
     move_keys(requests, pieces, group)
     write_back(requests, group)
     base, batch = group.queue_at, group.n_decoding
-    for i in range(group.n_waiting - 1, -1, -1):
+    for i in range(group.n_waiting - 1 if group.services_end > 0 and batch > 0 else -1, -1, -1):
         queue[base + batch + i] = queue[base + i]
     for i in range(batch):
-        queue[base + i] = group.decoding[i]
-        end_growth(requests, group, group.decoding[i])
-    group.n_waiting += batch
+        request = group.decoding[i]
+        end_growth(requests, group, request)
+        if group.until:
+            push_waiting(requests, group, queue, request)
+        else:
+            queue[base + i] = request
+            group.n_waiting += 1
     group.n_decoding = group.n_heap = group.context = 0
-    group.longest = -(1 << 62)
+    group.longest, group.paused_blocks = -(1 << 62), group.used_blocks
     group.ran_s[group.turn] = group.clock_s

@@ -150,7 +150,7 @@ def write_use(requests: Records, group: Record, queue: Ints, decodes: bool, pref
             promised += requests[request].reserved
             paused, waiting = paused + 1, waiting - 1
     used -= group.shared_blocks
-    if not (group.displaces or group.until):
+    if not group.displaces:
         used = group.used_blocks + (growth(group) if decodes else 0)
     row[layout.LOG_HELD], row[layout.LOG_PROMISED], row[layout.LOG_LENT] = held, promised, 0.0
     free = (group.capacity_blocks - used) // group.block_kv[group.turn]
