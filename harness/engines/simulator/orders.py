@@ -184,7 +184,7 @@ class Orders:
         if len(self.compiled.world.held.cache) and not is_whole:
             raise ValueError(NEEDS_WHOLE_PROMPTS)
         rule = rule._replace(
-            tells=rule.reserves and Overran in self.told.subscribes,
+            tells=order.reserve_tokens is not None and Overran in self.told.subscribes,
             keeps_gaps=rule.until != ALL,
         )
         if not order.swaps or is_shared:

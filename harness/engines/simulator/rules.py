@@ -14,7 +14,6 @@ from harness.engines.state import Ints
 from harness.interface.decisions import (
     ContinuousBatching,
     Displaced,
-    PreemptionMode,
     PriorityOrder,
     StaticBatching,
     has_phases,
@@ -22,7 +21,8 @@ from harness.interface.decisions import (
 from harness.interface.entities import ServiceId
 from harness.interface.moving import MovingKey, Progress
 from harness.interface.policies import CostModel
-from harness.interface.promotion import AfterIterations, AfterSeconds, Promotion
+from harness.interface.promotion import AfterIterations, AfterSeconds
+from harness.interface.shared_filling import has_phases
 from harness.interface.tables import RequestTable
 
 
@@ -120,18 +120,11 @@ def order_rule(
     if isinstance(order.rule, StaticBatching):
         until = layout.FIRST if order.rule.refills else layout.ALL
         return rule._replace(until=until, max_wait_s=order.rule.max_wait_s, decide_s=decide_s)
-    swaps = order.gives_way is PreemptionMode.SWAP and order.displaces is None
-    rule = rule._replace(reserves=order.reserve_tokens is not None, swaps=swaps)
-    return _promoting(rule, order.promotion)
-
-
-def _promoting(rule: Rule, promotion: Promotion | None) -> Rule:
-    """The rule of an order that promotes, if it does."""
-    match promotion:
+    match order.promotion:
         case AfterSeconds(seconds=seconds):
-            return rule._replace(promotes=True, promotes_after_s=seconds)
+            return rule._replace(promotes_after=seconds)
         case AfterIterations(iterations=iterations, runs=runs):
-            return rule._replace(promotes=True, promotes_after=iterations, promoted_for=runs)
+            return rule._replace(promotes_after=iterations, promoted_for=runs)
     return rule
 
 

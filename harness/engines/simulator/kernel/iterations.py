@@ -109,7 +109,7 @@ def _begin_prompts(
 
     What comes back from host memory is computed beside decodes.
     """
-    if group.chunked_prefill or (group.swaps and group.n_swapped > 0):
+    if group.chunked_prefill or (group.n_swapped > 0 and not group.displaces):
         if group.displaces:
             admission.fill_chunks(requests, group, cache)
         else:

@@ -60,31 +60,27 @@ class Rule(NamedTuple):
     block_tokens: int
     log_columns: int
     displaces: int = 0
-    swaps: bool = False  # whether holders that give way are swapped out
-    reserves: bool = False  # whether KV is set aside
-    moves: int = 0
-    asks: bool = False  # whether the last pieces of keys end
-    renews: bool = False  # whether more is wanted for a holder than is set aside for it
     tells: bool = False  # whether a policy observes overruns
     until: int = 0
     max_wait_s: float = 0.0
     decide_s: float = 0.0  # before every static batch
-    host_tokens: int = 0
+    host_tokens: int = 0  # room for KV of requests that are preempted
     token_bytes: int = 0
     swap_token_s: float = 0.0
     swap_overlaps: bool = False
     prompts_first: bool = True
     keeps_gaps: bool = False  # whether gaps between tokens are counted
-    promotes: bool = False
-    promotes_after_s: float = np.inf
-    promotes_after: int = 0  # iterations; 0: by seconds
-    promoted_for: int = 0  # iterations
+    promotes_after: float = np.inf  # seconds, or iterations
+    promoted_for: int = 0  # iterations; 0 where promotions are after seconds
 
 
 STATE = [
     ("is_live", np.bool_),  # whether compiled code runs the group
     ("is_due", np.bool_),  # whether its next iteration is to begin
     ("is_stopping", np.bool_),  # whether none begins any more
+    ("moves", np.int64),
+    ("asks", np.bool_),  # whether the last pieces of keys end
+    ("renews", np.bool_),  # whether more is wanted for a holder than is set aside for it
     ("preempted", np.bool_),  # whether a request was preempted as this iteration began
     ("table", np.int64),  # of its costs
     ("queue_at", np.int64),  # where its heap of waiting requests begins

@@ -106,9 +106,9 @@ def _begin(world: World, cache: CacheRecords | None, state: Record, group: Recor
     if group.n_waiting + group.n_decoding + group.n_partial > 0:
         requests, pieces, swap = world.requests, world.pieces, world.swap
         queue, held = world.queue, world.held
-        promotes, promoted, idle = group.promotes, world.promoted, world.idle
+        promotes, idle = group.promotes_after < np.inf, world.idle
         if promotes:
-            found = promote_due(requests, pieces, promoted, idle, group, queue)
+            found = promote_due(requests, pieces, world.promoted, idle, group, queue)
             state.promotions += found
         status = begin(world.tables, requests, pieces, swap, group, queue, held, cache)
         state.subject = i
@@ -320,7 +320,7 @@ def _turn(world: World, request: int, key: float) -> None:
 def _interrupt(world: World, group: Record, i: int) -> None:
     """Something has come to a group: it is looked at when its iteration ends, or at once."""
     has_slots = group.n_decoding < group.max_requests or group.services_end > 0
-    is_seen = group.displaces or group.promotes
+    is_seen = group.displaces or group.promotes_after < np.inf
     if group.flight == NOTHING:
         group.is_due = True
     elif has_slots or is_seen or group.receiving_s > 0.0:
@@ -369,7 +369,7 @@ def _dispatch(world: World, state: Record, request: int) -> bool:
 def _wait(world: World, group: Record, request: int) -> None:
     """A request waits in a group."""
     push_waiting(world.requests, group, world.queue, request)
-    if group.promotes:
+    if group.promotes_after < np.inf:
         ended = ended_by(world.tables[group.table], group, world.state[0].now_s)
         come(world.idle, group, request, ended)
 

@@ -46,7 +46,7 @@ def come(idle: Records, group: Record, request: int, ended: int) -> None:
     It may have been there before.
     """
     if idle[request].stage == ELSEWHERE:
-        since = np.nan if group.promotes_after == 0 else float(group.ended + ended)
+        since = np.nan if group.promoted_for == 0 else float(group.ended + ended)
         _append(idle, group, request, since)
 
 
@@ -86,14 +86,14 @@ def promote_due(
     queue: Ints,
 ) -> int:
     """Promote the requests for which it is due, in a decision of the group; returns how many."""
-    if group.promotes_after > 0:
+    if group.promoted_for > 0:
         _demote(requests, idle, group)
         return _promote_after_iterations(requests, idle, group, queue)
     request = group.chain_end
     while request >= 0 and np.isnan(idle[request].since):
         idle[request].since = group.clock_s
         request = idle[request].earlier
-    count, after_s = 0, group.promotes_after_s - TIE_S
+    count, after_s = 0, group.promotes_after - TIE_S
     while group.chain_first >= 0 and idle[group.chain_first].since + after_s <= group.clock_s:
         if count == 0:
             group.promotion_rounds += 1
@@ -186,7 +186,7 @@ def note_running(table: Record, requests: Records, idle: Records, group: Record)
     for k in range(group.n_ran):
         idle[group.ran[k]].stage = ELSEWHERE
     running = _list_running(group)
-    clock = float(group.ended) if group.promotes_after > 0 else group.clock_s
+    clock = float(group.ended) if group.promoted_for > 0 else group.clock_s
     for k in range(running):
         _run(idle, group, group.running[k])
     for k in range(group.n_ran):
@@ -196,7 +196,7 @@ def note_running(table: Record, requests: Records, idle: Records, group: Record)
     for k in range(running):
         group.ran[k] = group.running[k]
     group.n_ran = running
-    if group.promotes_after > 0 and group.flight == DECODES:
+    if group.promoted_for > 0 and group.flight == DECODES:
         _end_when_due(table, idle, group)
 
 
@@ -242,7 +242,7 @@ def _run(idle: Records, group: Record, request: int) -> None:
 @compiled
 def forget(idle: Records, group: Record, ids: Ints) -> None:
     """Requests leave a group: in another one, or here again, they have just come."""
-    for k in range(len(ids) if group.promotes else 0):
+    for k in range(len(ids) if group.promotes_after < np.inf else 0):
         request = ids[k]
         if idle[request].stage == IN_CHAIN:
             _take(idle, group, request)

@@ -247,7 +247,7 @@ def preempt_last(
             if other > key or (other == key and request > victim):
                 victim, key = request, other
         leave(requests, group, victim)
-    if group.swaps:
+    if group.host_tokens > 0:
         swap_out(requests, swap, group, victim)
     drop(requests, group, cache, victim)
     note_preempted(requests, group, victim)

@@ -108,27 +108,20 @@ def steps_until(table: Record, group: Record, progress: float, most: int) -> int
 
 
 @compiled
-def _of_decoding(requests: Records, group: Record, decodes: bool) -> tuple[int, int]:
-    """Tokens promised to decoding requests, and the blocks they take; 0 where sums tell."""
-    promised = used = 0
-    for i in range(group.n_decoding if group.reserves or group.displaces else 0):
-        request = group.decoding[i]
-        kv = requests[request].kv + group.steps - requests[request].joined + int(decodes)
-        promised += requests[request].reserved
-        used += taken(requests, group, request, kv)
-    return promised, used
-
-
-@compiled
 def write_use(requests: Records, group: Record, queue: Ints, decodes: bool, prefills: bool) -> None:
     """Fill the last columns of the open row: which requests hold KV and do not run; see `KvUse`.
 
-    `decodes` and `prefills` say whether the requests of these lists run. The sums of the group are
-    used where they tell: a look at all requests in every iteration would be most of the time.
+    `decodes` and `prefills` say whether the requests of these lists run. The blocks of the group
+    are used where they tell; those of an order that displaces are of slots, too.
     """
     row = group.rows[group.n_rows]
-    promised, used = _of_decoding(requests, group, decodes)
-    waiting = 0
+    waiting = promised = used = 0
+    for i in range(group.n_decoding):
+        request = group.decoding[i]
+        promised += requests[request].reserved
+        if group.displaces:
+            kv = requests[request].kv + group.steps - requests[request].joined + int(decodes)
+            used += taken(requests, group, request, kv)
     held = group.context - (0 if decodes else group.n_decoding)
     held -= group.shared_blocks * group.block_tokens
     paused = 0 if decodes else group.n_decoding
