@@ -23,6 +23,7 @@ from harness.engines.simulator.timeline import Due
 from harness.engines.state import UNDISPATCHED, Ints
 from harness.interface.decisions import (
     ContinuousBatching,
+    Displaced,
     PriorityOrder,
     StaticBatching,
 )
@@ -187,7 +188,7 @@ class Orders:
             tells=order.reserve_tokens is not None and Overran in self.told.subscribes,
             keeps_gaps=rule.until != ALL,
         )
-        if not order.swaps or is_shared:
+        if is_shared or not order.swaps or order.displaces not in (None, Displaced.SWAP):
             return rule
         (service,) = live.kv.services.values()
         host, token_bytes = live.host, service.kv_bytes_per_token

@@ -202,7 +202,7 @@ _DISPLACES = {
     None: 0,
     Displaced.PAUSE: layout.PAUSE,
     Displaced.RECOMPUTE: layout.RECOMPUTE,
-    Displaced.SWAP: layout.SWAP_OUT,
+    Displaced.SWAP: layout.RECOMPUTE,  # the engine gives it host memory
 }
 
 

@@ -7,7 +7,7 @@ import numpy as np
 
 from harness.costs.compiled import compiled
 from harness.engines.simulator.kernel import prefixes, running
-from harness.engines.simulator.kernel.layout import PAUSE, SWAP_OUT, Record, Records
+from harness.engines.simulator.kernel.layout import PAUSE, Record, Records
 from harness.engines.simulator.kernel.order import (
     before,
     decodes,
@@ -18,13 +18,17 @@ from harness.engines.simulator.kernel.order import (
     take_waiting,
 )
 from harness.engines.simulator.kernel.prefixes import CacheRecords
-from harness.engines.simulator.kernel.swapping import first_swapped, swap_in, swap_out
+from harness.engines.simulator.kernel.swapping import first_swapped, swap_in
 from harness.engines.state import HOST, Floats, Ints
+
+NO_LIMIT = 1 << 62
 
 
 @compiled
 def _fits_batch(group: Record, count: int, total: int, longest: int) -> bool:
-    """Whether the rule allows a batch of so many whole prompts."""
+    """Whether the rule allows a batch of so many whole prompts; of chunks it does."""
+    if group.chunked_prefill:
+        return True
     padded = count * longest if group.pads else total
     too_padded = group.pads and padded - total > group.max_padding
     return bool(padded <= group.max_tokens and not too_padded)
@@ -49,11 +53,20 @@ def _find(
 
 
 @compiled
-def admit_whole(requests: Records, group: Record, queue: Ints, cache: CacheRecords | None) -> None:
-    """Move whole prompts from the waiting heap into `partial`."""
-    group.n_partial = total = longest = 0
+def admit(
+    requests: Records, group: Record, queue: Ints, cache: CacheRecords | None, budget: int
+) -> None:
+    """Admit newcomers behind those in `partial`: chunks, of which the budget cuts only the last.
+
+    Or whole prompts, while the rule allows.
+    """
     group.found_blocks = -1
-    while group.n_waiting > 0 and group.n_decoding + group.n_partial < group.max_requests:
+    total = longest = 0
+    while (
+        group.n_waiting > 0
+        and budget > 0
+        and group.n_decoding + group.n_partial < group.max_requests
+    ):
         request = queue[group.queue_at]
         context = requests[request].prompt + requests[request].generated
         total, longest = total + context, max(longest, context)
@@ -62,11 +75,13 @@ def admit_whole(requests: Records, group: Record, queue: Ints, cache: CacheRecor
         found, held, fits = _find(requests, group, queue, cache)
         if not fits:
             break
-        _admit(requests, group, queue, cache, found, held, context - found)
+        tokens = min(context - found, budget)
+        _admit_first(requests, group, queue, cache, found, held, tokens)
+        budget -= tokens
 
 
 @compiled
-def _admit(
+def _admit_first(
     requests: Records,
     group: Record,
     queue: Ints,
@@ -168,29 +183,8 @@ def choose_chunks(
         if group.n_swapped > 0:
             _bring_back(requests, swap, group, queue, budget)
         else:
-            _admit_chunked(requests, group, queue, cache, budget)
+            admit(requests, group, queue, cache, budget)
     group.used_blocks -= of_decodes
-
-
-@compiled
-def _admit_chunked(
-    requests: Records, group: Record, queue: Ints, cache: CacheRecords | None, budget: int
-) -> None:
-    """Admit newcomers behind the partly prefilled ones; the budget may cut only the last."""
-    group.found_blocks = -1
-    while (
-        group.n_waiting > 0
-        and budget > 0
-        and group.n_decoding + group.n_partial < group.max_requests
-    ):
-        request = queue[group.queue_at]
-        context = requests[request].prompt + requests[request].generated
-        found, held, fits = _find(requests, group, queue, cache)
-        if not fits:
-            break
-        tokens = min(context - found, budget)
-        _admit(requests, group, queue, cache, found, held, tokens)
-        budget -= tokens
 
 
 @compiled
@@ -259,7 +253,7 @@ def _choose(requests: Records, group: Record, queue: Ints) -> tuple[int, int, in
 def _fill_slot(requests: Records, swap: Floats, group: Record, request: int) -> None:
     """A request with a slot decodes, or is among those whose prompt is to be computed."""
     context = requests[request].prompt + requests[request].generated
-    if group.displaces == SWAP_OUT and swap[request, HOST] > 0:
+    if group.n_swapped > 0 and swap[request, HOST] > 0:
         running.start(requests, group, request)
         swap_in(requests, swap, group, request)
     held = requests[request].kv
@@ -289,10 +283,7 @@ def _displace(
     if group.displaces == PAUSE:
         group.paused_blocks += running.held_blocks(requests, group, request)
     elif requests[request].kv > 0:
-        if group.displaces == SWAP_OUT:
-            swap_out(requests, swap, group, request)
-        running.drop(requests, group, cache, request)
-        running.note_preempted(requests, group, request)
+        running.preempt(requests, swap, group, cache, request)
     push_waiting(requests, group, queue, request)
 
 
@@ -327,18 +318,25 @@ def _drop_paused(
 
 
 @compiled
-def fill_chunks(requests: Records, group: Record, cache: CacheRecords | None) -> None:
-    """Share out what decodes leave of the budget among requests in slots that do not decode.
+def fill_slots(requests: Records, group: Record, cache: CacheRecords | None) -> None:
+    """Share out the budget among requests in slots that do not decode, in chunks or whole prompts.
 
-    Where prefixes are cached those that hold KV come first, as they do when they take blocks.
+    Of chunks, where prefixes are cached those that hold KV come first, as they do when they take
+    blocks.
     """
-    budget = group.max_tokens - group.n_decoding
-    if cache is not None:
-        prefixes.grow(cache, requests, group, 1)
-        group.grown = 1
-        _put_holders_first(requests, group)
+    budget, total, longest = NO_LIMIT, 0, 0
+    if group.chunked_prefill:
+        budget = group.max_tokens - group.n_decoding
+        if cache is not None:
+            prefixes.grow(cache, requests, group, 1)
+            group.grown = 1
+            _put_holders_first(requests, group)
     for i in range(group.n_partial):
         request = group.partial[i]
+        context = requests[request].prompt + requests[request].generated
+        total, longest = total + context, max(longest, context)
+        if not _fits_batch(group, i + 1, total, longest):
+            budget = 0
         if cache is not None and budget > 0:
             _take_cached(requests, group, cache, request, budget)
         tokens = min(running.missing(requests, request), budget)
@@ -376,20 +374,3 @@ def _take_cached(
     held = requests[request].kv
     tokens = min(running.missing(requests, request), budget)
     prefixes.hold(cache, group, request, held, held + tokens)
-
-
-@compiled
-def fill_whole_prompts(requests: Records, group: Record, cache: CacheRecords | None) -> None:
-    """Begin whole prompts of requests in slots while the rule allows."""
-    total = longest = 0
-    fits = True
-    for i in range(group.n_partial):
-        request = group.partial[i]
-        context = requests[request].prompt + requests[request].generated
-        total, longest = total + context, max(longest, context)
-        fits = fits and _fits_batch(group, i + 1, total, longest)
-        if cache is not None and fits:
-            _take_cached(requests, group, cache, request, context)
-        group.chunk[i] = running.missing(requests, request) if fits else 0
-        if fits:
-            running.start(requests, group, request)

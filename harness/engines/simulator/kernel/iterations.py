@@ -109,23 +109,22 @@ def _begin_prompts(
 
     What comes back from host memory is computed beside decodes.
     """
-    if group.chunked_prefill or (group.n_swapped > 0 and not group.displaces):
-        if group.displaces:
-            admission.fill_chunks(requests, group, cache)
-        else:
-            admission.choose_chunks(requests, pieces, swap, group, queue, cache)
+    is_mixed = group.chunked_prefill or (group.n_swapped > 0 and not group.displaces)
+    if group.displaces or group.services_end > 0:
+        admission.fill_slots(requests, group, cache)
+    elif is_mixed:
+        admission.choose_chunks(requests, pieces, swap, group, queue, cache)
+    elif not group.until:
+        group.n_partial = 0
+        admission.admit(requests, group, queue, cache, admission.NO_LIMIT)
+    add_work(requests, group)
+    if is_mixed:
         if group.n_partial == 0:
             return False
-        add_work(requests, group)
         longest = group.longest + group.steps if group.n_decoding > 0 else 0
         seconds = work_s(table, group, group.n_decoding, group.context, longest)
         _launch(group, CHUNKS, seconds)
         return True
-    if group.displaces or group.services_end > 0:
-        admission.fill_whole_prompts(requests, group, cache)
-    elif not group.until:
-        admission.admit_whole(requests, group, queue, cache)
-    add_work(requests, group)
     if group.work_requests + group.work_decodes == 0:
         if not group.displaces:
             running.make_room_to_decode(requests, pieces, swap, group, queue, cache)

@@ -29,7 +29,7 @@ NOTHING, PROMPTS, CHUNKS, DECODES, WHOLE = range(5)
 BEGUN, UNADMITTED, ASKED = range(3)
 
 # Values of `displaces` and `until`; 0 stands for not at all
-PAUSE, RECOMPUTE, SWAP_OUT = 1, 2, 3
+PAUSE, RECOMPUTE = 1, 2
 FIRST, ALL = 1, 2
 
 # Values of `moves`: with what the keys move; 0 for keys that stand

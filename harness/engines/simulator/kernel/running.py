@@ -225,6 +225,17 @@ def note_preempted(requests: Records, group: Record, request: int) -> None:
 
 
 @compiled
+def preempt(
+    requests: Records, swap: Floats, group: Record, cache: CacheRecords | None, request: int
+) -> None:
+    """A request that does not decode loses its KV, which may be kept in host memory."""
+    if group.host_tokens > 0:
+        swap_out(requests, swap, group, request)
+    drop(requests, group, cache, request)
+    note_preempted(requests, group, request)
+
+
+@compiled
 def preempt_last(
     requests: Records,
     pieces: Floats,
@@ -247,10 +258,7 @@ def preempt_last(
             if other > key or (other == key and request > victim):
                 victim, key = request, other
         leave(requests, group, victim)
-    if group.host_tokens > 0:
-        swap_out(requests, swap, group, victim)
-    drop(requests, group, cache, victim)
-    note_preempted(requests, group, victim)
+    preempt(requests, swap, group, cache, victim)
     push_waiting(requests, group, queue, victim)
 
 
