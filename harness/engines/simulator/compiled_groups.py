@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.costs.iteration import MAX_REQUESTS, TABLE, IterationTable, table_record
-from harness.engines.simulator.kernel import loop, promotion
+from harness.engines.simulator.kernel import loop, promotion, renewal
 from harness.engines.simulator.kernel.layout import BY_GPU_S, GROUP, NOTHING, RUN, Rule
 from harness.engines.simulator.kernel.prefixes import CacheRecords
 from harness.engines.simulator.kernel.world import (
@@ -439,6 +439,7 @@ class CompiledGroups:
         Of a group of several services, those of some only, where `services` are given. A request
         with KV in host memory holds it: there is its only copy.
         """
+        renewal.release_slots(self.world, number)
         group, requests = self.world.groups[number], self.requests
         waiting = self._waiting(group)
         if everything and group["host_used_tokens"]:
@@ -448,7 +449,7 @@ class CompiledGroups:
             holds |= ~np.isin(requests.rows["service"][waiting], services)
         if group["host_used_tokens"]:
             holds |= requests.swap[waiting, HOST] > 0
-        taken = [waiting[~holds], self._withdraw_unbegun(group, number)]
+        taken = [waiting[~holds]]
         group["n_waiting"] = 0
         if everything:
             group["used_blocks"] = 0
@@ -469,18 +470,3 @@ class CompiledGroups:
         if not everything:
             loop.add_all(self.world, number, waiting[holds])
         return ids
-
-    def _withdraw_unbegun(self, group: Any, number: int) -> Ints:
-        """Take out requests that have a slot and nothing else."""
-        count = int(group["n_partial"])
-        partial: Ints = group["partial"][:count].copy()
-        begun = (self.requests.kv[partial] > 0) | np.isin(partial, self.begun_ids(number))
-        taken, kept = partial[~begun], int(begun.sum())
-        group["chunk"][:kept] = group["chunk"][:count][begun]
-        group["partial"][:kept] = partial[begun]
-        group["n_partial"] = kept
-        slots = group["slots"][: group["n_in_slots"]]
-        slots = slots[~np.isin(slots, taken)]
-        group["slots"][: len(slots)] = slots
-        group["n_in_slots"] = len(slots)
-        return taken

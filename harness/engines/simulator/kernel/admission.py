@@ -98,8 +98,8 @@ def _admit_first(
     if cache is not None:
         _hold_found(requests, group, cache, request, found)
         prefixes.hold(cache, group, request, found, found + tokens)
-    group.used_blocks -= held
-    _begin(requests, group, request, found + tokens, tokens)
+    group.used_blocks += running.taken(requests, group, request, found + tokens) - held
+    take(requests, group, request, tokens)
 
 
 @compiled
@@ -114,10 +114,9 @@ def _hold_found(
 
 
 @compiled
-def _begin(requests: Records, group: Record, request: int, held: int, tokens: int) -> None:
-    """A request that now holds KV begins or goes on, with so many tokens of that to compute."""
+def take(requests: Records, group: Record, request: int, tokens: int) -> None:
+    """A request begins or goes on, with so many tokens to compute."""
     running.start(requests, group, request)
-    group.used_blocks += running.taken(requests, group, request, held)
     group.partial[group.n_partial] = request
     group.chunk[group.n_partial] = tokens
     group.n_partial += 1
@@ -140,7 +139,9 @@ def _bring_back(requests: Records, swap: Floats, group: Record, queue: Ints, bud
         take_waiting(requests, group, queue, at)
         swap_in(requests, swap, group, request)
         tokens = min(running.missing(requests, request), budget)
-        _begin(requests, group, request, requests[request].kv + tokens, tokens)
+        held = requests[request].kv + tokens
+        group.used_blocks += running.taken(requests, group, request, held)
+        take(requests, group, request, tokens)
         budget -= tokens
 
 

@@ -19,7 +19,6 @@ from harness.engines.simulator.kernel.layout import (
     NOTHING,
     PROMPTS,
     UNADMITTED,
-    WHOLE,
     Record,
     Records,
 )
@@ -256,7 +255,7 @@ def end(
     flight, duration_s = group.flight, group.flight_s
     group.flight = NOTHING
     group.ended += group.iterations
-    if flight == WHOLE:
+    if group.until:
         _end_whole(requests, group, queue, cache)
         end_turn(requests, pieces, group, queue)
         return

@@ -22,7 +22,7 @@ MAX_BLOCK_TOKENS = 2048
 """Tokens of the largest KV block."""
 
 # Values of `flight`: which iteration, or run of equal ones, has begun
-NOTHING, PROMPTS, CHUNKS, DECODES, WHOLE = range(5)
+NOTHING, PROMPTS, CHUNKS, DECODES = range(4)
 
 # What beginning one comes to: the group computes, or waits for an event; its first waiting request
 # can never be admitted; the key of a running request is to be told again

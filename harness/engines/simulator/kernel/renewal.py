@@ -41,7 +41,7 @@ def sort_anew(world: World, numbers: Ints) -> None:
         group.n_waiting = 0
         for k in range(waiting):
             push_waiting(world.requests, group, world.queue, world.queue[group.queue_at + k])
-        _release_slots(world, group)
+        release_slots(world, i)
         if group.flight == NOTHING:
             group.is_due = group.is_due or group.n_waiting > 0
         cut(world.tables[group.table], group, world.state[0].now_s)
@@ -49,9 +49,9 @@ def sort_anew(world: World, numbers: Ints) -> None:
 
 
 @compiled
-def _release_slots(world: World, group: Record) -> None:
-    """Requests of which nothing is computed, and nothing is in flight, give up their slots."""
-    kept = 0
+def release_slots(world: World, i: int) -> None:
+    """Requests of a group of which nothing is computed, or in flight, give up their slots."""
+    group, kept = world.groups[i], 0
     for k in range(group.n_partial):
         request = group.partial[k]
         in_flight = group.flight != NOTHING and group.chunk[k] > 0

@@ -8,15 +8,10 @@ import numpy as np
 
 from harness.costs.compiled import compiled
 from harness.costs.iteration import decode_run_seconds
-from harness.engines.simulator.kernel.layout import ALL, FIRST, LOG_HELD, WHOLE, Record, Records
+from harness.engines.simulator.kernel.admission import take
+from harness.engines.simulator.kernel.layout import ALL, FIRST, LOG_HELD, Record, Records
 from harness.engines.simulator.kernel.order import before, take_waiting
-from harness.engines.simulator.kernel.running import (
-    held_blocks,
-    missing,
-    note_preempted,
-    start,
-    taken,
-)
+from harness.engines.simulator.kernel.running import held_blocks, missing, note_preempted, taken
 from harness.engines.simulator.kernel.work import write_row
 from harness.engines.state import Ints
 
@@ -51,10 +46,7 @@ def take_batch(requests: Records, group: Record, queue: Ints) -> None:
             take_waiting(requests, group, queue, at)
             group.used_blocks += needed
             group.paused_blocks -= held
-            group.partial[group.n_partial] = request
-            group.chunk[group.n_partial] = missing(requests, request)
-            group.n_partial += 1
-            start(requests, group, request)
+            take(requests, group, request, missing(requests, request))
         elif held > 0 or group.n_partial > 0:
             break
         else:
@@ -88,7 +80,7 @@ def go_on(table: Record, requests: Records, group: Record) -> None:
         least, most = min(least, left), max(most, left)
     group.iterations = most if group.until == ALL else least
     sums = _sum_later(requests, group)
-    group.flight, group.first_s = WHOLE, group.flight_s
+    group.first_s = group.flight_s
     group.flight_s += decode_run_seconds(table, group.n_partial, *sums, group.iterations - 1)
     group.first_gap_s = decode_run_seconds(table, group.n_partial, *sums, 1)
 

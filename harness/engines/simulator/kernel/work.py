@@ -17,17 +17,11 @@ _PADDED, _ATTENDED = LOG_WORK + 2, LOG_WORK + 3
 
 
 @compiled
-def no_work(group: Record) -> None:
-    """The iteration computes no prompts so far."""
+def add_work(requests: Records, group: Record) -> None:
+    """Sum up the prompts, or chunks of them, that the requests in `partial` compute."""
     group.work_requests = group.work_tokens = group.work_padded = 0
     group.work_attended = 0.0
     group.work_decodes = group.work_context = group.work_longest = 0
-
-
-@compiled
-def add_work(requests: Records, group: Record) -> None:
-    """Sum up the prompts, or chunks of them, that the requests in `partial` compute."""
-    no_work(group)
     longest = 0
     for i in range(group.n_partial):
         request, tokens = group.partial[i], group.chunk[i]
@@ -45,14 +39,9 @@ def add_work(requests: Records, group: Record) -> None:
         longest = max(longest, tokens)
     group.work_padded = group.work_tokens
     if group.pads:
-        pad_work(group, longest)
-
-
-@compiled
-def pad_work(group: Record, longest: int) -> None:
-    """All prompts are computed as if they were as long as the longest."""
-    group.work_padded = group.work_requests * longest
-    group.work_attended = group.work_requests * (float(longest) * longest)
+        # All are computed as if they were as long as the longest.
+        group.work_padded = group.work_requests * longest
+        group.work_attended = group.work_requests * (float(longest) * longest)
 
 
 @compiled
