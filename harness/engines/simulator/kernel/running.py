@@ -433,7 +433,7 @@ def renew_reservations(requests: Records, pieces: Floats, group: Record, queue: 
     while True:
         best, at = -1, 0
         for i in range(group.n_decoding + group.n_partial + waiting):
-            request = _holder(group, queue, i)
+            request = holder(group, queue, i)
             if (
                 _is_due(requests, group, request, i < group.n_decoding)
                 and (last < 0 or before(requests, last, request))
@@ -453,7 +453,7 @@ def renew_reservations(requests: Records, pieces: Floats, group: Record, queue: 
 
 
 @compiled
-def _holder(group: Record, queue: Ints, i: int) -> int:
+def holder(group: Record, queue: Ints, i: int) -> int:
     """Decoding requests, then partly prefilled ones, then waiting ones."""
     if i < group.n_decoding:
         return int(group.decoding[i])
@@ -468,7 +468,7 @@ def _used(requests: Records, group: Record, queue: Ints, waiting: int) -> int:
     """Blocks that all holders take now, without what slots keep for prompts to come."""
     used = 0
     for i in range(group.n_decoding + group.n_partial + waiting):
-        request = _holder(group, queue, i)
+        request = holder(group, queue, i)
         held = requests[request].kv
         if i < group.n_decoding:
             held += group.steps - requests[request].joined
@@ -493,7 +493,7 @@ def must_ask(requests: Records, pieces: Floats, group: Record, queue: Ints) -> b
     last = pieces.shape[1] - 1
     is_any = group.services_end > 0
     for i in range(group.n_waiting if is_any else group.n_decoding + group.n_partial):
-        request = _holder(group, queue, i)
+        request = holder(group, queue, i)
         progress = progress_of(requests, group, request, i < group.n_decoding)
         if pieces[request, last, END] <= progress:
             return True

@@ -6,7 +6,7 @@ from harness.costs.compiled import compiled
 from harness.costs.iteration import decode_iterations_within, decode_run_seconds, iteration_seconds
 from harness.engines.simulator.kernel import layout
 from harness.engines.simulator.kernel.layout import BY_GPU_S, LOG_WORK, Record, Records
-from harness.engines.simulator.kernel.running import growth, is_last, taken
+from harness.engines.simulator.kernel.running import growth, holder, is_last, taken
 from harness.engines.state import BRIEF, Floats, Ints
 from harness.interface.tables import PER_S
 
@@ -100,44 +100,32 @@ def steps_until(table: Record, group: Record, progress: float, most: int) -> int
 def write_use(requests: Records, group: Record, queue: Ints, decodes: bool, prefills: bool) -> None:
     """Fill the last columns of the open row: which requests hold KV and do not run; see `KvUse`.
 
-    `decodes` and `prefills` say whether the requests of these lists run. The blocks of the group
-    are used where they tell; those of an order that displaces are of slots, too.
+    `decodes` and `prefills` say whether the requests of these lists run. Waiting requests hold KV
+    only where `paused_blocks` says so. An order that displaces counts the room of slots as used.
     """
-    row = group.rows[group.n_rows]
-    waiting = promised = used = 0
-    for i in range(group.n_decoding):
-        request = group.decoding[i]
-        promised += requests[request].reserved
-        if group.displaces:
-            kv = requests[request].kv + group.steps - requests[request].joined + int(decodes)
-            used += taken(requests, group, request, kv)
-    held = group.context - (0 if decodes else group.n_decoding)
-    held -= group.shared_blocks * group.block_tokens
-    paused = 0 if decodes else group.n_decoding
-    for i in range(group.n_partial):
-        request = group.partial[i]
-        tokens = group.chunk[i] if prefills else 0
+    row, held, promised, paused = group.rows[group.n_rows], 0, 0, 0
+    used, first, behind = 0, group.n_decoding, group.n_decoding + group.n_partial
+    waiting = group.n_waited + group.n_partial
+    for i in range(behind + (group.n_waiting if group.paused_blocks > 0 else 0)):
+        request, tokens = holder(group, queue, i), int(decodes)
+        if i >= first:
+            tokens = group.chunk[i - first] if prefills and i < behind else 0
         kv = requests[request].kv + tokens
-        paused += tokens == 0 and kv > 0
-        waiting += kv == 0
+        if i < first:
+            kv += group.steps - requests[request].joined
+        else:
+            waiting -= kv > 0
         if kv > 0:
-            held, used = held + kv, used + taken(requests, group, request, kv)
-            promised += requests[request].reserved
-    # Waiting requests hold KV only where `paused_blocks` says so.
-    for i in range(group.n_waiting if group.paused_blocks > 0 else 0):
-        request = queue[group.queue_at + i]
-        kv = requests[request].kv
-        if kv > 0:
-            held, used = held + kv, used + taken(requests, group, request, kv)
-            promised += requests[request].reserved
-            paused, waiting = paused + 1, waiting - 1
-    used -= group.shared_blocks
+            held, promised = held + kv, promised + requests[request].reserved
+            paused += tokens == 0
+            used += taken(requests, group, request, kv) if group.displaces else 0
     if not group.displaces:
-        used = group.used_blocks + (growth(group) if decodes else 0)
+        used = group.used_blocks + group.shared_blocks + (growth(group) if decodes else 0)
+    held -= group.shared_blocks * group.block_tokens
+    free = (group.capacity_blocks + group.shared_blocks - used) // group.block_kv[group.turn]
     row[layout.LOG_HELD], row[layout.LOG_PROMISED], row[layout.LOG_LENT] = held, promised, 0.0
-    free = (group.capacity_blocks - used) // group.block_kv[group.turn]
     row[layout.LOG_FREE] = free * group.block_tokens
-    row[layout.LOG_WAITING], row[layout.LOG_PAUSED] = waiting + group.n_waited, paused
+    row[layout.LOG_WAITING], row[layout.LOG_PAUSED] = waiting, paused
 
 
 @compiled
