@@ -86,35 +86,45 @@ def promote_due(
     queue: Ints,
 ) -> int:
     """Promote the requests for which it is due, in a decision of the group; returns how many."""
+    clock, after, count = _clock(group), group.promotes_after - TIE_S, 0
     if group.promoted_for > 0:
         _demote(requests, idle, group)
-        return _promote_after_iterations(requests, idle, group, queue)
     request = group.chain_end
     while request >= 0 and np.isnan(idle[request].since):
-        idle[request].since = group.clock_s
+        idle[request].since = clock
         request = idle[request].earlier
-    count, after_s = 0, group.promotes_after - TIE_S
-    while group.chain_first >= 0 and idle[group.chain_first].since + after_s <= group.clock_s:
-        if count == 0:
-            group.promotion_rounds += 1
+    while group.chain_first >= 0 and idle[group.chain_first].since + after <= clock:
+        group.promotion_rounds += count == 0
         count += 1
         request = group.chain_first
         _take(idle, group, request)
-        idle[request].stage = PROMOTED_NOW
-        _promote(requests, pieces, promoted, idle, group, queue, request)
-    next_s = group.clock_s if group.chain_first < 0 else idle[group.chain_first].since
-    group.due_s = next_s + after_s
+        if group.promoted_for > 0:
+            _append(idle, group, request, clock)
+            idle[request].left = group.promoted_for
+            requests[request].key = idle[request].promoted_key
+        else:
+            idle[request].stage = PROMOTED_NOW
+            _set_promoted(requests, pieces, promoted, idle, group, request)
+        if not decodes(requests, group, request):
+            _place_anew(requests, group, queue, request)
+    if group.promoted_for == 0:
+        group.due_s = after + (clock if group.chain_first < 0 else idle[group.chain_first].since)
     return count
 
 
 @compiled
-def _promote(
+def _clock(group: Record) -> float:
+    """What promotions are counted by: iterations that have ended, or seconds."""
+    return float(group.ended) if group.promoted_for > 0 else float(group.clock_s)
+
+
+@compiled
+def _set_promoted(
     requests: Records,
     pieces: Floats,
     promoted: Floats,
     idle: Records,
     group: Record,
-    queue: Ints,
     request: int,
 ) -> None:
     """A request goes by its other key from now on, as `MovingKey.where_promoted` has it."""
@@ -130,8 +140,6 @@ def _promote(
     pieces[request, 0, VALUE] = PROMOTED + group.promotion_rounds
     pieces[request, 0, SLOPE] = 0.0
     set_key(requests, pieces, group, request, is_decoding)
-    if not is_decoding:
-        _place_anew(requests, group, queue, request)
 
 
 @compiled
@@ -160,25 +168,6 @@ def _demote(requests: Records, idle: Records, group: Record) -> None:
 
 
 @compiled
-def _promote_after_iterations(requests: Records, idle: Records, group: Record, queue: Ints) -> int:
-    """Promote the requests that have not run for enough iterations; returns how many."""
-    count = 0
-    while (
-        group.chain_first >= 0
-        and idle[group.chain_first].since + group.promotes_after <= group.ended
-    ):
-        count += 1
-        request = group.chain_first
-        _take(idle, group, request)
-        _append(idle, group, request, float(group.ended))
-        idle[request].left = group.promoted_for
-        requests[request].key = idle[request].promoted_key
-        if not decodes(requests, group, request):
-            _place_anew(requests, group, queue, request)
-    return count
-
-
-@compiled
 def note_running(table: Record, requests: Records, idle: Records, group: Record) -> None:
     """A flight begins: who runs is in no chain, and who ran until now and does not is in it."""
     if group.flight == NOTHING:
@@ -186,7 +175,7 @@ def note_running(table: Record, requests: Records, idle: Records, group: Record)
     for k in range(group.n_ran):
         idle[group.ran[k]].stage = ELSEWHERE
     running = _list_running(group)
-    clock = float(group.ended) if group.promoted_for > 0 else group.clock_s
+    clock = _clock(group)
     for k in range(running):
         _run(idle, group, group.running[k])
     for k in range(group.n_ran):
