@@ -36,13 +36,13 @@ def _fits_batch(group: Record, count: int, total: int, longest: int) -> bool:
 
 @compiled
 def _find(
-    requests: Records, group: Record, queue: Ints, cache: CacheRecords | None
+    requests: Records, group: Record, cache: CacheRecords | None, request: int
 ) -> tuple[int, int, bool]:
-    """What the first waiting request finds cached: tokens, and blocks of them that others hold.
+    """What a waiting request finds cached: tokens, and blocks of them that others hold.
 
     And whether there is room for its whole context.
     """
-    request, found, held = queue[group.queue_at], 0, 0
+    found = held = 0
     context = requests[request].prompt + requests[request].generated
     if cache is not None:
         found, held = prefixes.find(cache, group, request, context)
@@ -54,52 +54,43 @@ def _find(
 
 @compiled
 def admit(
-    requests: Records, group: Record, queue: Ints, cache: CacheRecords | None, budget: int
-) -> None:
-    """Admit newcomers behind those in `partial`: chunks, of which the budget cuts only the last.
-
-    Or whole prompts, while the rule allows.
-    """
-    group.found_blocks = -1
-    total = longest = 0
-    while (
-        group.n_waiting > 0
-        and budget > 0
-        and group.n_decoding + group.n_partial < group.max_requests
-    ):
-        request = queue[group.queue_at]
-        context = requests[request].prompt + requests[request].generated
-        total, longest = total + context, max(longest, context)
-        if not _fits_batch(group, group.n_partial + 1, total, longest):
-            break
-        found, held, fits = _find(requests, group, queue, cache)
-        if not fits:
-            break
-        tokens = min(context - found, budget)
-        _admit_first(requests, group, queue, cache, found, held, tokens)
-        budget -= tokens
-
-
-@compiled
-def _admit_first(
     requests: Records,
+    swap: Floats,
     group: Record,
     queue: Ints,
     cache: CacheRecords | None,
-    found: int,
-    held: int,
-    tokens: int,
+    budget: int,
 ) -> None:
-    """The first waiting request begins, with a chunk of so many tokens beside those found cached.
+    """Take waiting requests behind those in `partial`: chunks, of which the budget cuts the last.
 
-    It takes their blocks, but for those that others hold.
+    Or whole prompts, while the rule allows. While there are requests with KV in host memory, these
+    come back and there are no newcomers.
     """
-    request = pop_waiting(requests, group, queue)
-    if cache is not None:
-        _hold_found(requests, group, cache, request, found)
-        prefixes.hold(cache, group, request, found, found + tokens)
-    group.used_blocks += running.taken(requests, group, request, found + tokens) - held
-    take(requests, group, request, tokens)
+    group.found_blocks = -1
+    total, longest, brings = 0, 0, group.n_swapped > 0
+    while budget > 0 and group.n_decoding + group.n_partial < group.max_requests:
+        at = first_swapped(requests, swap, group, queue) if brings else 0
+        if at < 0 or at == group.n_waiting:
+            break
+        request = queue[group.queue_at + at]
+        context = requests[request].prompt + requests[request].generated
+        total, longest = total + context, max(longest, context)
+        if not brings and not _fits_batch(group, group.n_partial + 1, total, longest):
+            break
+        found, shared, fits = _find(requests, group, cache, request)
+        if not fits:
+            break
+        take_waiting(requests, group, queue, at)
+        if brings:
+            swap_in(requests, swap, group, request)
+        elif cache is not None:
+            _hold_found(requests, group, cache, request, found)
+        held, tokens = requests[request].kv, min(running.missing(requests, request), budget)
+        if cache is not None:
+            prefixes.hold(cache, group, request, held, held + tokens)
+        group.used_blocks += running.taken(requests, group, request, held + tokens) - shared
+        take(requests, group, request, tokens)
+        budget -= tokens
 
 
 @compiled
@@ -123,29 +114,6 @@ def take(requests: Records, group: Record, request: int, tokens: int) -> None:
 
 
 @compiled
-def _bring_back(requests: Records, swap: Floats, group: Record, queue: Ints, budget: int) -> None:
-    """Requests with KV in host memory come back in order; the budget may cut only the last."""
-    while (
-        group.n_swapped > 0
-        and budget > 0
-        and group.n_decoding + group.n_partial < group.max_requests
-    ):
-        at = first_swapped(requests, swap, group, queue)
-        request = queue[group.queue_at + at]
-        context = requests[request].prompt + requests[request].generated
-        free = group.capacity_blocks - group.used_blocks
-        if free - running.taken(requests, group, request, context) < group.spare_kv[0]:
-            break
-        take_waiting(requests, group, queue, at)
-        swap_in(requests, swap, group, request)
-        tokens = min(running.missing(requests, request), budget)
-        held = requests[request].kv + tokens
-        group.used_blocks += running.taken(requests, group, request, held)
-        take(requests, group, request, tokens)
-        budget -= tokens
-
-
-@compiled
 def choose_chunks(
     requests: Records,
     pieces: Floats,
@@ -154,10 +122,9 @@ def choose_chunks(
     queue: Ints,
     cache: CacheRecords | None,
 ) -> None:
-    """Decodes first, then requests in mid-prompt, preempting from behind, then newcomers.
+    """Decodes first, then requests in mid-prompt, preempting from behind, then those that wait.
 
-    In this order they take blocks, and so they find what those before them have just cached. While
-    there are requests with KV in host memory, these come back and there are no newcomers.
+    In this order they take blocks, and so they find what those before them have just cached.
     """
     running.make_room_to_decode(requests, pieces, swap, group, queue, cache)
     if cache is not None:
@@ -181,10 +148,7 @@ def choose_chunks(
         budget -= tokens
         i += 1
     if not group.preempted:
-        if group.n_swapped > 0:
-            _bring_back(requests, swap, group, queue, budget)
-        else:
-            admit(requests, group, queue, cache, budget)
+        admit(requests, swap, group, queue, cache, budget)
     group.used_blocks -= of_decodes
 
 

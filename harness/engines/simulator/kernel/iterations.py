@@ -115,7 +115,7 @@ def _begin_prompts(
         admission.choose_chunks(requests, pieces, swap, group, queue, cache)
     elif not group.until:
         group.n_partial = 0
-        admission.admit(requests, group, queue, cache, admission.NO_LIMIT)
+        admission.admit(requests, swap, group, queue, cache, admission.NO_LIMIT)
     add_work(requests, group)
     if is_mixed:
         if group.n_partial == 0:
