@@ -26,13 +26,13 @@ from harness.interface.decisions import (
     Displaced,
     PriorityOrder,
     StaticBatching,
+    has_phases,
 )
 from harness.interface.entities import RequestId, ServiceId
 from harness.interface.events import Overran
 from harness.interface.graph import NO_CALL
 from harness.interface.load_order import LoadOrder, TurnOrder
 from harness.interface.moving import MovingKey
-from harness.interface.shared_filling import has_phases
 from harness.interface.tables import RequestTable
 
 

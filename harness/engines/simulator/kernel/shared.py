@@ -1,4 +1,4 @@
-"""Whose turn it is where every batch is of one service and one phase (`interface.shared_filling`).
+"""Whose turn it is where every batch is of one service and one phase (`core.fill`).
 
 Between two batches all unfinished requests of the group wait, those with KV among them.
 """

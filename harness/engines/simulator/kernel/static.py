@@ -1,4 +1,4 @@
-"""Static batching: one batch of whole requests after the other (`interface.filling.fill_static`).
+"""Static batching: one batch of whole requests after the other (`core.fill`).
 
 Between two batches all unfinished requests wait, those that have begun with their KV and
 reservation.
