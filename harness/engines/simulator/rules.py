@@ -21,7 +21,8 @@ from harness.interface.decisions import (
 from harness.interface.entities import ServiceId
 from harness.interface.moving import MovingKey, Progress
 from harness.interface.policies import CostModel
-from harness.interface.promotion import AfterIterations, AfterSeconds
+from harness.interface.promotion import AfterIterations
+from harness.interface.shared_filling import has_phases
 from harness.interface.tables import RequestTable
 
 
@@ -119,12 +120,10 @@ def order_rule(
     if isinstance(order.rule, StaticBatching):
         until = layout.FIRST if order.rule.refills else layout.ALL
         return rule._replace(until=until, max_wait_s=order.rule.max_wait_s, decide_s=decide_s)
-    match order.promotion:
-        case AfterSeconds(seconds=seconds):
-            return rule._replace(promotes_after=seconds)
-        case AfterIterations(iterations=iterations, runs=runs):
-            return rule._replace(promotes_after=iterations, promoted_for=runs)
-    return rule
+    promotion = order.promotion
+    if isinstance(promotion, AfterIterations):
+        return rule._replace(promotes_after=promotion.iterations, promoted_for=promotion.runs)
+    return rule if promotion is None else rule._replace(promotes_after=promotion.seconds)
 
 
 def _first_iteration(rule: StaticBatching, max_tokens: int) -> ContinuousBatching:
