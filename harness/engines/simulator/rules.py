@@ -22,7 +22,6 @@ from harness.interface.entities import ServiceId
 from harness.interface.moving import MovingKey, Progress
 from harness.interface.policies import CostModel
 from harness.interface.promotion import AfterIterations
-from harness.interface.shared_filling import has_phases
 from harness.interface.tables import RequestTable
 
 

@@ -57,8 +57,7 @@ class VllmRun:
         self.ray = ExitStack()
         self.sampler: Sampler | None = None
         # Whether something has happened since the groups were asked last.
-        self._is_news = False
-        self._place_due = False
+        self._is_news = self._place_due = False
         self.wake_s: float | None = None
         self.prewarm_s: float | None = None
         self.prompts = Prompts(workload, options)
