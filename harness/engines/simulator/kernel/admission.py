@@ -258,7 +258,8 @@ def _drop_paused(
 ) -> None:
     """Preempt paused requests, from the end of the order, until there is room for the slots.
 
-    They free their blocks in order. Until then what each holds is below 0.
+    Where prefixes are cached they free their blocks in order. Until then what each holds is below
+    0.
     """
     count = 0
     while used + group.paused_blocks > group.capacity_blocks:
@@ -268,8 +269,12 @@ def _drop_paused(
             if requests[request].kv > 0 and (victim < 0 or before(requests, victim, request)):
                 victim = request
         group.paused_blocks -= running.held_blocks(requests, group, victim)
-        requests[victim].kv *= -1
-        count += 1
+        if cache is None:
+            requests[victim].kv = 0
+            running.note_preempted(requests, group, victim)
+        else:
+            requests[victim].kv *= -1
+            count += 1
     for _ in range(count):
         victim = -1
         for i in range(group.n_waiting):
