@@ -124,10 +124,10 @@ def fill(
 ) -> Sequence[RequestView]:
     """Fill one iteration as a priority order of continuous batching says; see `PriorityOrder`.
 
-    `order` has the requests of the group that are not running, best first; its own keys are not
-    asked. `reserved` has the context tokens to set KV aside for when a request is admitted. Returns
-    the requests with slots: all, where the order does not displace. ValueError for a
-    chunked-prefill rule that pads prompts.
+    `order` has the requests of the group that are not running, best first; the keys of
+    `priority_order` are not asked. `reserved` has the context tokens to set KV aside for when a
+    request is admitted. Returns the requests with slots: all, where the order does not displace.
+    ValueError for a chunked-prefill rule that pads prompts.
     """
     rule, displaces = priority_order.rule, priority_order.displaces
     assert isinstance(rule, ContinuousBatching)
@@ -158,7 +158,7 @@ def _fill_turn(
     *,
     holders: Sequence[RequestView] | None = None,
 ) -> None:
-    """Run decodes and admit newcomers of some requests with slots; or one of both, by the rule.
+    """Run decodes and admit newcomers of some requests with slots, or only one of the two.
 
     Under chunked prefill, decodes come before prompts that have begun. Admission is head-of-line:
     it ends at the first newcomer that does not fit. Those whose KV is in host memory are admitted
@@ -335,7 +335,7 @@ def _take_slots(
     The order, the contexts and the promises alone decide. A slot takes KV for the whole context or
     what is reserved, whichever is more. The front ends at the first that finds no slot; before a
     newcomer, or a request that comes back from host memory, the rule's watermark must stay free.
-    Whose KV is there gets it back with the slot.
+    A request with KV in host memory gets it back with its slot.
     """
     slots, used_bytes = _front(draft, order, rule, reserved)
     in_slots, displaced = list(order[:slots]), list(filter(_holds_kv, order[slots:]))

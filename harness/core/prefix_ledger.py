@@ -29,7 +29,8 @@ MOST_STALE = 1000
 class _Version:
     """Blocks at some time: the `changes`, last first, lead to it from the version `after` it.
 
-    The one that the blocks are at has none. One that `is_fixed` is not written on.
+    The one that the blocks are at has no changes, and none after it. One that `is_fixed` is not
+    written on.
     """
 
     __slots__ = ("__weakref__", "after", "changes", "is_fixed")
@@ -68,10 +69,15 @@ class _Blocks:
         before, self.at = self.at, _Version()
         before.after, self.journal = self.at, before.changes
         self.before = ref(before)
+        return self.at
+
+    def tidy(self) -> None:
+        """Forget what no ledger goes back to, and entries of `order` that have long been stale."""
+        if self.before() is None:
+            self.journal.clear()
         if len(self.order) > 2 * len(self.unused) + MOST_STALE:
             freed = deque(sorted((at, block) for block, (at, _) in self.unused.items()))
             self.journal.append(self._change(_ORDER, freed, None))
-        return self.at
 
     def go_to(self, version: _Version) -> None:
         """Make them what they were or are in another version."""
@@ -221,12 +227,22 @@ class PrefixLedger(KvLedger):
     def copy(self) -> Self:
         """A scratch ledger that starts equal. See `KvLedger.copy`.
 
-        It costs what is then changed of the blocks, whenever another ledger is used than the last.
+        It shares the blocks. To use another ledger than the last costs all that both have changed
+        since they were equal, so that copies are for trials: `emptied` makes a ledger that stays.
         """
         self._version.is_fixed = True
         twin = super().copy()
         twin._findable, twin._found = self._findable.copy(), None
         return twin
+
+    def emptied(self) -> Self:
+        """An empty ledger of the same size, in which nothing is cached."""
+        return type(self)(
+            capacity_bytes=self.capacity_bytes,
+            services=self.services,
+            block_tokens=self._block_tokens,
+            contents=self._contents,
+        )
 
     def _read(self) -> _Blocks:
         """The blocks as this ledger has them, not to be changed."""
@@ -239,8 +255,7 @@ class PrefixLedger(KvLedger):
         blocks = self._read()
         if self._version.is_fixed:
             self._version = blocks.begin()
-        if blocks.before() is None:
-            blocks.journal.clear()
+        blocks.tidy()
         return blocks
 
     def open(self, request: Request, generated_tokens: int = 0) -> None:

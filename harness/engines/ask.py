@@ -55,8 +55,8 @@ def refuse_idling(policy: SchedulingPolicy, group: GroupView, decision: Decision
     if not decision.launch and decision.wake_s is None:
         waiting = len(group.requests)
         problem = f"{waiting} requests wait, nothing runs and no time to wake is given"
-        oldest = next(iter(group.requests.values()), None)
-        _refuse(policy, group, [problem] if oldest is None else [problem, _needs(oldest, group)])
+        longest = max(group.requests.values(), key=lambda it: it.context_tokens, default=None)
+        _refuse(policy, group, [problem] if longest is None else [problem, _needs(longest, group)])
 
 
 def refuse_shares(policy: SchedulingPolicy, group: GroupView, decision: Decision) -> None:

@@ -60,7 +60,6 @@ ROOMS: dict[str, set[str]] = {
         "harness.engines.simulator.kernel",
         "harness.engines.simulator.compiled_groups",
         "harness.engines.simulator.rules",
-        "harness.engines.simulator.told_keys",
     },
     # The engines of a run, its predictor and its policies are built from a configuration's names.
     "harness.runs": {

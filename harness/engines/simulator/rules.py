@@ -74,14 +74,14 @@ def refuse_unfit(costs: CostModel, services: Collection[ServiceId], tensor_paral
 def is_compiled(order: PriorityOrder, services: Collection[ServiceId], *, caches: bool) -> bool:
     """Whether compiled code follows an order in a group of services, which `caches` or does not.
 
-    Where prefixes are cached, that needs continuous batching that swaps no request and computes
-    prompts first. Where every batch is of one phase, no request is promoted.
+    Where prefixes are cached, that needs continuous batching that computes prompts first; engines
+    swap nothing there. Where every batch is of one phase, no request is promoted.
     """
     if order.promotion is not None and has_phases(services, order):
         return False
     rule = order.rule
     in_turn = isinstance(rule, ContinuousBatching) and rule.prompts_first
-    return not caches or (in_turn and not order.swaps)
+    return not caches or in_turn
 
 
 def order_rule(

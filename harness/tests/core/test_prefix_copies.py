@@ -5,12 +5,17 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
+from harness.core import prefix_ledger
 from harness.core.ledger_problems import problems
 from harness.core.prefix_ledger import PrefixLedger
 from harness.interface.entities import AppId, Request, RequestId, Service, ServiceId, TenantId
 
 BLOCK_TOKENS, BLOCKS, REQUESTS = 4, 24, 12
 Change = Callable[[PrefixLedger], object]
+
+
+def _request(name: RequestId) -> Request:
+    return Request(name, ServiceId("a"), AppId(0), TenantId("a"), 0.0, 20, 9)
 
 
 def _ledger() -> PrefixLedger:
@@ -23,14 +28,22 @@ def _ledger() -> PrefixLedger:
         contents=lambda request, number: (request % 3 if number < 3 else request, number),
     )
     for name in range(REQUESTS):
-        kv.open(Request(RequestId(name), service.id, AppId(0), TenantId("a"), 0.0, 20, 9))
+        kv.open(_request(RequestId(name)))
     return kv
+
+
+def _open_again(kv: PrefixLedger, name: RequestId) -> None:
+    kv.close(name)
+    kv.open(_request(name))
 
 
 def _change(rng: np.random.Generator) -> Change:
     name, tokens = RequestId(int(rng.integers(REQUESTS))), int(rng.integers(1, 9))
-    if rng.random() < 0.3:
+    what = rng.random()
+    if what < 0.3:
         return lambda kv: kv.free(name)
+    if what < 0.4:
+        return lambda kv: _open_again(kv, name)
     return lambda kv: kv.try_grow(name, tokens)
 
 
@@ -46,8 +59,12 @@ def _seen(kv: PrefixLedger) -> object:
     )
 
 
-@pytest.mark.parametrize("seed", range(30))
-def test_every_copy_is_as_if_it_had_been_made_alone(seed: int) -> None:
+@pytest.mark.parametrize("most_stale", [0, 1000])
+@pytest.mark.parametrize("seed", range(20))
+def test_every_copy_is_as_if_it_had_been_made_alone(
+    seed: int, most_stale: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(prefix_ledger, "MOST_STALE", most_stale)
     rng = np.random.default_rng(seed)
     ledgers: list[tuple[PrefixLedger, list[Change]]] = [(_ledger(), [])]
     for _ in range(250):
@@ -68,3 +85,13 @@ def test_every_copy_is_as_if_it_had_been_made_alone(seed: int) -> None:
                 change(alone)
             assert _seen(kv) == _seen(alone)
         del kv
+
+
+def test_an_emptied_ledger_has_blocks_of_its_own_and_nothing_cached() -> None:
+    kv = _ledger()
+    kv.grow(RequestId(0), 12)
+    twin = kv.emptied()
+    twin.open(_request(RequestId(3)))
+    assert kv.cached_tokens(RequestId(3)) == 12
+    assert twin.cached_tokens(RequestId(3)) == 0
+    assert twin._blocks is not kv._blocks

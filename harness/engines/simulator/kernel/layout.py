@@ -151,7 +151,7 @@ STATE = [
     ("chunk", *_LIST),  # tokens that each of `partial` computes in flight
     ("heap", *_LIST),  # decoding requests by their end
     # With an order that displaces, requests with a slot in order, and scratch; where prefixes are
-    # cached this has the decoding requests that end with the iterations in flight, in order
+    # cached `moved` has the decoding requests that end with the iterations in flight, in order
     ("slots", *_LIST),
     ("moved", *_LIST),
     ("over", *_LIST),  # requests that have outgrown what was set aside, not told yet
