@@ -12,7 +12,8 @@ the fixed parts of its own iterations beside that:
 Any line below the seconds of a batch by its size says what is fixed and what is a request's own;
 the line with the largest bound counts. KV is such a machine, too: of it a request takes tokens x
 seconds of its iterations, and where it takes all these, they lie on average so long before its end
-as they do if it runs alone (mean busy times, Goemans 1996). And no request is faster than alone.
+as they do if it runs alone (mean busy times, Goemans 1996). And no request is faster than alone:
+the k-th answer comes no earlier than the k-th of any of these machines, nor than the k-th alone.
 
 Jaillet et al. (arXiv 2502.07115, section 3) have an integer program for iterations that all last as
 long: requests start once, and KV fits at all times. Its optimum is not below these bounds, which
@@ -26,6 +27,10 @@ import numpy as np
 
 from harness.costs.iteration import IterationTable
 from harness.interface.tables import Floats, Ints
+from harness.runs.building import cell_of
+from harness.runs.cells import Run
+from harness.runs.config import stored_configuration
+from harness.workloads.workload import Workload
 
 LINES = 12
 """Batch sizes, in equal ratios, between which lines have the slopes of the seconds of a batch."""
@@ -77,19 +82,30 @@ class _Parts(NamedTuple):
 
 def bounds_of(table: IterationTable, machine: Machine, load: Load) -> Bounds:
     """Bounds for a load on a machine whose iterations take what the table says."""
-    lines = _lines(table, machine, len(load.arrival_s))
+    lines = _lines(table, machine, _at_once(machine, load))
     found = [_by_line(parts, machine, load) for parts in lines]
-    alone = max(lines, key=lambda it: it.fixed_s)
+    alone, through_0 = max(lines, key=lambda it: it.fixed_s), lines[-1]
+    held_s, before_s = _held_s(alone, machine, load)
     jct_s, ttft_s, makespan_s = np.max(found, axis=0).tolist()
-    return Bounds(max(jct_s, _by_kv(alone, machine, load)), ttft_s, makespan_s)
+    come_s, groups = load.arrival_s, machine.groups
+    ends_s = [
+        come_s + alone.fixed_s * load.output_tokens + _own_s(alone, load),
+        shortest_remaining(come_s, held_s / groups),
+        shortest_remaining(come_s, _own_s(through_0, load) / groups),
+    ]
+    kth_s = np.max([np.sort(it) for it in ends_s], axis=0)
+    by_kv_s = mean_busy(come_s, held_s / groups) + before_s
+    both_s = (float((it - come_s + load.waited_s).mean()) for it in (kth_s, by_kv_s))
+    last = np.argsort(-come_s, kind="stable")
+    latest_s = float((come_s[last] + np.cumsum(held_s[last]) / groups).max())
+    by_held_s = latest_s - float((come_s - load.waited_s).min())
+    return Bounds(max(jct_s, *both_s), ttft_s, max(makespan_s, by_held_s))
 
 
 def _by_line(parts: _Parts, machine: Machine, load: Load) -> Bounds:
     """By one line: the fixed parts of own iterations, and the order of all other seconds."""
-    come_s, groups, decodes = load.arrival_s, machine.groups, load.output_tokens - 1.0
-    prompt_s = _prompt_s(parts, load)
-    contexts = decodes * (load.prompt_tokens + 1.0) + decodes * (decodes - 1.0) / 2.0
-    own_s = prompt_s + decodes * parts.decode_s + contexts * parts.context_s
+    come_s, groups = load.arrival_s, machine.groups
+    prompt_s, own_s = _prompt_s(parts, load), _own_s(parts, load)
     fixed_s, sent_s = parts.fixed_s * load.output_tokens, come_s - load.waited_s
     flow_s = shortest_remaining(come_s, own_s / groups) - sent_s + fixed_s
     alone_s = come_s - sent_s + own_s + fixed_s
@@ -105,10 +121,11 @@ def _by_line(parts: _Parts, machine: Machine, load: Load) -> Bounds:
     )
 
 
-def _by_kv(parts: _Parts, machine: Machine, load: Load) -> float:
-    """Bound of the mean JCT by KV: tokens held x seconds of iterations that are a request's own.
+def _held_s(parts: _Parts, machine: Machine, load: Load) -> tuple[Floats, Floats]:
+    """Of each request its share of the KV x the seconds of its own iterations.
 
-    A decode with a context of c tokens holds them. A prompt holds half of its tokens on average.
+    And by how much the mean time at which it holds them lies before its end, if it runs alone. A
+    decode with a context of c tokens holds them, a prompt half of its tokens on average.
     """
     prompt, cached = load.prompt_tokens, load.cached_tokens
     last, prompt_s = prompt + load.output_tokens - 1, _prompt_s(parts, load)
@@ -126,9 +143,16 @@ def _by_kv(parts: _Parts, machine: Machine, load: Load) -> float:
     later_s = [of_decodes(it * step_s * up_to_s) for it in (tokens, np.ones(len(tokens)))]
     of_tokens = up_to_s[last] * (of_decodes(tokens * step_s) - cached * decodes_s)
     of_tokens += cached * later_s[1] - later_s[0] + prompt_s * (prompt - cached) / 2.0 * decodes_s
-    held, before_s = np.maximum(held, 1e-12), of_tokens / np.maximum(held, 1e-12)
-    mean_s = mean_busy(load.arrival_s, held / (machine.kv_tokens * machine.groups))
-    return float((mean_s + before_s - load.arrival_s + load.waited_s).mean())
+    held = np.maximum(held, 1e-12)
+    return np.asarray(held / machine.kv_tokens, np.float64), of_tokens / held
+
+
+def _own_s(parts: _Parts, load: Load) -> Floats:
+    """Seconds of each request that are its own, of all its iterations."""
+    decodes = load.output_tokens - 1.0
+    contexts = decodes * (load.prompt_tokens + 1.0) + decodes * (decodes - 1.0) / 2.0
+    own_s = _prompt_s(parts, load) + decodes * parts.decode_s + contexts * parts.context_s
+    return np.asarray(own_s, np.float64)
 
 
 def _prompt_s(parts: _Parts, load: Load) -> Floats:
@@ -138,18 +162,25 @@ def _prompt_s(parts: _Parts, load: Load) -> Floats:
     return np.asarray(parts.prompt_s * (prompt - cached) + parts.attended_s * pairs, np.float64)
 
 
-def _lines(table: IterationTable, machine: Machine, requests: int) -> list[_Parts]:
+def _at_once(machine: Machine, load: Load) -> int:
+    """Most requests of an iteration: within its limits, and with their own KV in memory."""
+    held = np.cumsum(np.sort(load.prompt_tokens - load.cached_tokens))
+    fit = int(np.searchsorted(held, machine.kv_tokens, side="right"))
+    return max(1, min(machine.max_num_seqs, machine.max_num_batched_tokens, fit))
+
+
+def _lines(table: IterationTable, machine: Machine, at_once: int) -> list[_Parts]:
     """Lines below the seconds of a batch by its size, from one that is flat to one through 0."""
-    most = min(machine.max_num_seqs, machine.max_num_batched_tokens, machine.kv_tokens, requests)
-    running = np.arange(1, min(most, len(table.decode_base_s) - 1) + 1)
+    running = np.arange(1, min(at_once, len(table.decode_base_s) - 1) + 1)
     base_s, (alone_s, beside_s) = table.decode_base_s[running], _piece_s(table, machine, running)
     tokens = np.arange(1, len(alone_s) + 1)
     context_s = float((table.decode_per_context_s + table.decode_per_padded_s)[running].min())
     attended_s = float(table.prefill_per_attended_s[running].min())
     sizes = np.unique(np.geomspace(1, len(running), LINES).astype(int)) - 1
-    slopes_s = np.diff(base_s[sizes]) / np.diff(sizes)
+    through_0_s = float((base_s / running).min())
+    slopes_s = np.clip(np.diff(base_s[sizes]) / np.diff(sizes), 0.0, through_0_s)
     found = []
-    for decode_s in (0.0, *slopes_s.clip(0.0).tolist(), float((base_s / running).min())):
+    for decode_s in (0.0, *slopes_s.tolist(), through_0_s):
         fixed_s = max(0.0, min(float((base_s - decode_s * running).min()), float(alone_s.min())))
         prompt_s = min(((alone_s - fixed_s) / tokens).min(), (beside_s / tokens).min())
         found.append(_Parts(fixed_s, decode_s, context_s, float(max(0.0, prompt_s)), attended_s))
@@ -214,3 +245,43 @@ def mean_busy(come_s: Floats, size_s: Floats) -> Floats:
         if place < len(order):
             heapq.heappush(waits, (sizes[request], request))
     return means_s
+
+
+def bounds_of_run(run: Run) -> Bounds:
+    """Bounds for what a run of one service was asked, on its machine and within its limits.
+
+    Raises ValueError for a run of several services or of applications, and where KV is kept that
+    these bounds do not know.
+    """
+    config = stored_configuration(run.config)
+    cell = cell_of(config)
+    workload = cell.workload_factory.build(cell.seed)
+    degree, copies = (
+        config.system["placement"].get(key) for key in ("tensor_parallel", "data_parallel")
+    )
+    if len(workload.services) > 1 or len(workload.edges) or not (degree and copies):
+        raise ValueError("bounds are of independent requests of one service in equal groups")
+    costs, service = cell.costs, workload.services[0].id
+    kv_tokens = costs.kv_blocks(service, degree) * costs.block_tokens(service)
+    limits = (int(config.engine[key]) for key in ("max_num_seqs", "max_num_batched_tokens"))
+    waited_s = costs.intake_s(service, workload.prompt_tokens)
+    reuses = config.engine.get("prefix_caching") is not False
+    cached = _common_tokens(workload) if reuses else np.zeros(len(workload), np.int64)
+    load = Load(
+        workload.arrival_s + waited_s,
+        workload.prompt_tokens,
+        workload.output_tokens,
+        cached,
+        waited_s,
+    )
+    return bounds_of(costs.table(service, degree), Machine(copies, kv_tokens, *limits), load)
+
+
+def _common_tokens(workload: Workload) -> Ints:
+    """Of each prompt the most that it has in common with another, but for its last token."""
+    common = np.zeros(len(workload), np.int64)
+    if len(workload.prefix):
+        begins = workload.prefix >= 0
+        common[begins] = workload.prefix_tokens[begins]
+        np.maximum.at(common, workload.prefix[begins], workload.prefix_tokens[begins])
+    return np.asarray(np.minimum(common, workload.prompt_tokens - 1), np.int64)
