@@ -155,17 +155,20 @@ def league(
         bool,
         typer.Option("--winners", help="No loads: the last part, of the league that is there."),
     ] = False,
+    policies: Annotated[
+        str | None, typer.Option(help="Of the scenario, with commas; beside them vllm.")
+    ] = None,
     publish: Publish = False,
 ) -> None:
     """Every scheduler of one engine on the same loads, and in which settings the strongest win."""
     from harness.league import write_league
     from harness.winners import write_winners
 
-    if winners and loads:
-        raise ValueError("--winners is of the whole league: name no load")
+    if winners and (loads or policies):
+        raise ValueError("--winners is of the whole league: name no load and no policy")
     if not winners:
-        write_league(loads or [], publish=publish)
-    if not loads:
+        write_league(loads or [], policies.split(",") if policies else [], publish=publish)
+    if not (loads or policies):
         write_winners(publish=publish)
 
 

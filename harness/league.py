@@ -10,9 +10,11 @@ paired by seed. With --publish below results/league, else below results/local. D
 writes a page. The whole league ends with `harness.winners`, which writes a part of that page.
 """
 
+import json
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -22,25 +24,43 @@ from harness.config.hydra_words import word
 from harness.config.paths import ROOT
 from harness.config.yaml_files import read_yaml
 from harness.costs.model_facts import model_facts
+from harness.interface.policies import Capability
 from harness.report.render import render
 from harness.runs import published
+from harness.runs.bound import bounds_of_run
 from harness.runs.comparison import compared
 from harness.runs.figures import header_of
 from harness.runs.limits import POLICY
 from harness.runs.published import RESULTS
+from harness.runs.record import read_run
+from harness.runs.stats import Estimate, geometric_mean_of
 from harness.runs.table import basis
 
 KINDS = read_yaml(ROOT / "scenarios" / "league.yaml")
 """By scenario: loads, the figures that are ranked of them and those that are drawn."""
-LOADS: Mapping[str, str] = {name: kind for kind, it in KINDS.items() for name in it["loads"]}
+MACHINES: Mapping[str, Mapping[str, Any]] = KINDS.pop("machines")
+"""By name: a model, and the words of the GPU that serves it; the first serves all loads."""
+MACHINE = next(iter(MACHINES))
+
+
+def _names(kind: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
+    """Each load of a kind: its name, that of what is served, and the machine."""
+    for name in kind["loads"]:
+        yield name, name, MACHINE
+        for machine in kind.get("also", {}).get(name, ()):
+            yield f"{name}_{machine}", name, machine
+
+
+LOADS: Mapping[str, str] = {name: kind for kind, it in KINDS.items() for name, _, _ in _names(it)}
 """By name, the scenario of a load."""
-MODEL = ROOT / "scenarios" / "models" / "llama-3.1-8b-16k" / "config.json"
+SERVED = {name: (load, machine) for it in KINDS.values() for name, load, machine in _names(it)}
+"""By name of a load, what is served, and on which machine."""
 CONTEXT_TOKENS, SEEDS = 16_384, (0, 1, 2)
 ALSO = ("preemptions", "schedule_s_p99", "prefix_hit_ratio", "fairness_jain")
 """Figures that are listed without a rank."""
-SHARES = (0.5, 0.8, 0.95, 1.2)
-SHORT_AT = 0.95
-"""The share that is tried with short KV, too."""
+SHARES = (0.5, 0.95, 1.5)
+SHORT_SHARES = (0.5, 0.8, 0.95, 1.2, 1.5)
+"""Of what the reference can serve with short KV, where the order of requests matters most."""
 SHORT_REQUESTS = 16
 """Requests of mean length for which short KV has room."""
 REFERENCE = "vllm"
@@ -52,24 +72,28 @@ def league(
     names: Iterable[str],
     *,
     policies: Sequence[str] = (),
+    only: Sequence[str] = (),
     results: Path = RESULTS,
     more: Sequence[str] = (),
 ) -> tuple[pd.DataFrame, str]:
     """What these loads give, and what its seconds rest on. ValueError where a run fails.
 
-    Rows are those of `harness.runs.comparison.compared` by `load`, `share`, `kv` and `policy`.
-    `policies` are served beside those of the scenario; `more` are further words of a command line.
+    Rows are those of `harness.runs.comparison.compared` by `load`, `share`, `kv` and `policy`, with
+    the mean `bound` that no scheduler passes where there is one. `policies` are served beside those
+    of the scenario, of which `only` some and the reference where they are named; `more` are further
+    words of a command line.
     """
-    parts, token_bytes = [], model_facts(str(MODEL)).kv_bytes_per_token
+    parts = []
     for name in names:
         words = [*_words(name, results), *more]
-        axes = {"seed": [*SEEDS], "policy": [*api.policies_of(LOADS[name]), *policies]}
+        axes = {"seed": [*SEEDS], "policy": [*_entered(name, only), *policies]}
         ample_per_s, tokens = _backlog(words, kv="null")
+        token_bytes = model_facts(str(model_of_load(name))).kv_bytes_per_token
         kv_bytes = str(int(tokens * SHORT_REQUESTS) * token_bytes)
         short_per_s, _ = _backlog(words, kv=kv_bytes)
         for kv, memory, capacity_per_s, shares in (
             (AMPLE, "null", ample_per_s, SHARES),
-            (SHORT, kv_bytes, short_per_s, (SHORT_AT,)),
+            (SHORT, kv_bytes, short_per_s, SHORT_SHARES),
         ):
             rates = {share * capacity_per_s: share for share in shares}
             matrix = word("++matrix", {"workload.arrivals.rate_per_s": [*rates], **axes})
@@ -81,19 +105,46 @@ def league(
 
 def judged(rows: pd.DataFrame) -> pd.DataFrame:
     """Runs of one load compared: its figures, and `ALSO` without regret and rank."""
-    ranked = KINDS[LOADS[str(rows["load"].iloc[0])]]["judged"]
+    kind = KINDS[LOADS[str(rows["load"].iloc[0])]]
+    ranked, at = kind["judged"], ["load", "share", "kv"]
     figures = (*ranked, *(name for name in ALSO if name in rows))
-    at = ["load", "share", "kv"]
     found = compared(rows, figures, by=POLICY, reference=REFERENCE, at=at)
     found.loc[~found["figure"].isin(ranked), ["regret", "rank"]] = np.nan
-    return found
+    if not kind["bounds"]:
+        return found.assign(bound=np.nan)
+    served = rows[rows[POLICY] == REFERENCE]
+    bounds = served[at].join(
+        pd.DataFrame([bounds_of_run(read_run(Path(it))) for it in served["folder"]], served.index)
+    )
+    means = bounds.groupby(at).mean().reset_index()
+    least = means.melt(id_vars=at, var_name="figure", value_name="bound")
+    return found.merge(least, on=[*at, "figure"], how="left")
+
+
+def _entered(name: str, only: Sequence[str]) -> list[str]:
+    """The policies of a load's scenario, or the reference and those that are named.
+
+    Raises ValueError for an unknown name.
+    """
+    known = api.policies_of(LOADS[name])
+    if unknown := [it for it in only if it not in known]:
+        raise ValueError(f"{unknown[0]} is no policy of {name}; there are {', '.join(known)}")
+    return [it for it in known if not only or it in (REFERENCE, *only)]
+
+
+def model_of_load(name: str) -> Path:
+    """The config of the model that a load is for."""
+    machine = MACHINES[SERVED[name][1]]
+    return ROOT / "scenarios" / "models" / str(machine["model"]) / "config.json"
 
 
 def load_words(name: str) -> list[str]:
     """What a load is, on one GPU, beside the scenario that serves it."""
-    kind = KINDS[LOADS[name]]
+    kind, (load, machine) = KINDS[LOADS[name]], SERVED[name]
+    places = {"root": ROOT, "model": model_of_load(name)}
     return [
-        *(it.format(root=ROOT) for it in (*kind["words"], *kind["loads"][name])),
+        *MACHINES[machine]["words"],
+        *(it.format(**places) for it in (*kind["words"], *kind["loads"][load])),
         # Some policies never cut a prompt: a batch has room for the longest.
         f"engine.max_num_batched_tokens={CONTEXT_TOKENS}",
     ]
@@ -125,15 +176,125 @@ def _backlog(words: Sequence[str], *, kv: str) -> tuple[float, float]:
     return float(count) / float(row["gpu_busy_s"]), float(tokens.mean())
 
 
-def page(found: pd.DataFrame, about: str) -> str:
-    """The tables of a league as a page: loads of requests, and of applications."""
+def page(found: pd.DataFrame, about: str, told: Collection[str]) -> str:
+    """A league as a page: what it answers, and tables of loads of requests, and of applications.
+
+    `told` are policies that go by the lengths of answers.
+    """
+    kinds = kinds_of(found)
     tables = {
         f"{KINDS[kind]['size']} of {', '.join(names)}": table_of(found, names)
-        for kind, names in kinds_of(found).items()
+        for kind, names in kinds.items()
     }
-    frames = {"about": about, "context_tokens": CONTEXT_TOKENS, "shares": SHARES, "tables": tables}
-    frames |= {"short_at": SHORT_AT, "short_requests": SHORT_REQUESTS}
+    of_requests = [names for kind, names in kinds.items() if KINDS[kind]["bounds"]]
+    rows = folded(found[found["load"].isin([it for names in of_requests for it in names])])
+    drawn = KINDS["compare"]["drawn"] if len(rows) else []
+    frames = {
+        "about": about,
+        "context_tokens": CONTEXT_TOKENS,
+        "shares": SHARES,
+        "short_shares": SHORT_SHARES,
+        "short_requests": SHORT_REQUESTS,
+        "machines": [it["said"] for it in MACHINES.values()],
+        "tables": tables,
+        "told": [it for it in told if it in set(rows["policy"])],
+        "answers": answers(rows, told) if len(rows) else [],
+        "against": {header_of(it): against(rows, it) for it in drawn},
+        "bounds": over_bounds(rows) if len(rows) else None,
+        "real": _real_orders(),
+    }
     return render("league.md.j2", **frames, seeds=len(SEEDS), reference=REFERENCE) + "\n"
+
+
+def folded(found: pd.DataFrame) -> pd.DataFrame:
+    """The rows with policies that served all alike as one, named `first = second`."""
+    wide = found.pivot_table("value", "policy", ["load", "share", "kv", "figure"])
+    alike: dict[str, list[str]] = {}
+    order = [REFERENCE, *(name for name in wide.index if name != REFERENCE)]
+    for name in filter(wide.index.__contains__, order):
+        same = (it for it in alike if np.allclose(wide.loc[it], wide.loc[name], equal_nan=True))
+        alike.setdefault(next(same, name), []).append(name)
+    names = {first: " = ".join(every) for first, every in alike.items()}
+    rows = found[found["policy"].isin(names)]
+    return rows.assign(policy=rows["policy"].map(names))
+
+
+def _zone(rows: pd.DataFrame) -> "pd.Series[str]":
+    """What a setting is like: the KV, and the rate over what the reference can serve."""
+    room = rows["kv"].map({AMPLE: "all KV", SHORT: f"KV of {SHORT_REQUESTS} requests"})
+    rate = rows["share"].lt(1).map({True: ", below capacity", False: ", above capacity"})
+    return room.str.cat(rate)
+
+
+def _ratios(found: pd.DataFrame, figure: str) -> Iterator[tuple[str, str, Estimate, str]]:
+    """By policy and zone the mean ratio to the reference, and settings better, worse, of all."""
+    rows = found[(found["figure"] == figure) & found["ratio"].notna()]
+    for (zone, policy), here in rows.groupby([_zone(rows), rows["policy"]], sort=False):
+        better, worse = ((here["sign"] == sign).sum() for sign in (1, -1))
+        of = f"{better}/{worse}/{len(here)}"
+        yield str(policy), str(zone), geometric_mean_of(here["ratio"]), of
+
+
+def against(found: pd.DataFrame, figure: str) -> pd.DataFrame:
+    """A figure of every policy over the reference's by zone; the best first where KV is short."""
+    found = found[found["policy"].str.split(" = ").str[0] != REFERENCE]
+    rows = list(_ratios(found, figure))
+    texts = {(policy, zone): f"{it.text()} ({of})" for policy, zone, it, of in rows}
+    values = {(policy, zone): it.value for policy, zone, it, _ in rows}
+    order = pd.Series(values).unstack().mean(axis=1).sort_values().index
+    return pd.Series(texts).unstack().loc[order, [*dict.fromkeys(zone for _, zone, _, _ in rows)]]
+
+
+def answers(found: pd.DataFrame, told: Collection[str]) -> list[str]:
+    """Which policy where, by how much, how sure: a sentence for each figure, and one on noise."""
+    said = []
+    for figure in KINDS["compare"]["drawn"]:
+        parts = []
+        rows = [it for it in _ratios(found, figure) if not it[0].startswith(REFERENCE)]
+        for zone in dict.fromkeys(it[1] for it in rows):
+            here = [it for it in rows if it[1] == zone and it[2].ends[1] < 1]
+            here.sort(key=lambda it: it[2].value)
+            blind = [it for it in here if it[0].split(" = ")[0] not in told]
+            best = [*here[:1], *(it for it in blind[:1] if it not in here[:1])]
+            text = " and ".join(f"{it[0]} {it[2].text()} ({it[3]})" for it in best)
+            parts.append(f"{zone}: {text or 'none'}")
+        said.append(f"{header_of(figure)} over {REFERENCE}'s, {'; '.join(parts)}")
+    return said
+
+
+def over_bounds(found: pd.DataFrame) -> pd.DataFrame:
+    """By zone and figure the least value of any policy over the bound: median, and from to."""
+    rows = found[found["bound"].notna()]
+    rows = rows.assign(zone=_zone(rows), over=rows["value"] / rows["bound"])
+    best = rows.groupby(["zone", "figure", "load", "share"], sort=False)["over"].min()
+    own = rows[rows["policy"].str.startswith(REFERENCE)]
+    of_reference = own.set_index(["zone", "figure", "load", "share"])["over"]
+    return pd.DataFrame(
+        {
+            f"{header_of(figure)}: {name}": each.xs(figure, level="figure")
+            .groupby("zone", sort=False)
+            .apply(lambda it: f"{it.median():.2f}x ({it.min():.2f} to {it.max():.2f})")
+            for figure in rows["figure"].unique()
+            for name, each in (("the best policy", best), (REFERENCE, of_reference))
+        }
+    )
+
+
+def _real_orders() -> list[Mapping[str, Any]]:
+    """What measured runs of the same policies say of their order, where there are any."""
+    path = RESULTS / "fidelity_runs" / "league_real.json"
+    return list(json.loads(path.read_text(encoding="utf-8"))["order"]) if path.is_file() else []
+
+
+def told_lengths(name: str) -> list[str]:
+    """The policies of a load's scenario that go by predicted lengths."""
+    found = []
+    for policy in api.policies_of(LOADS[name]):
+        alone = f"compare.reference={policy}", word("++matrix", {"policy": [policy], "seed": [0]})
+        cell = api.first_cell([*_words(name, RESULTS), *alone])
+        if Capability.PREDICTIONS in cell.system.scheduling.requires:
+            found.append(policy)
+    return found
 
 
 def kinds_of(found: pd.DataFrame) -> dict[str, list[str]]:
@@ -161,18 +322,21 @@ def check_loads(names: Sequence[str]) -> None:
         raise ValueError(f"{unknown[0]} is no load; there are {', '.join(LOADS)}")
 
 
-def write_league(loads: Sequence[str], *, publish: bool) -> None:
-    """Run the league on these loads, or all, and write its table, page and picture."""
+def write_league(loads: Sequence[str], policies: Sequence[str], *, publish: bool) -> None:
+    """Run the league on these loads, or all, and write its table, page and picture.
+
+    Some `policies` and the reference, or all.
+    """
     check_loads(loads)
-    found, about = league(loads or list(LOADS))
+    found, about = league(loads or list(LOADS), only=policies)
     os.environ.setdefault("MPLBACKEND", "agg")
     from plots.comparison import plot
 
     folder = published.place("", publish=publish)
-    text = page(found, about)
+    text = page(found, about, told_lengths(str(found["load"].iloc[0])))
     published.write(folder / "league" / "league.csv", found.round(6).to_csv(index=False))
     published.write(folder / "pages" / "league.md", text)
-    ticks = found["share"].map("{:g}".format).where(found["kv"] == AMPLE, "s")
+    ticks = found["share"].map("{:g}".format) + found["kv"].map({AMPLE: "", SHORT: "s"})
     said = f"{about[0].upper()}{about[1:]}. Columns: shares of capacity; s: KV for a few requests."
     panels = [KINDS[kind]["drawn"] for kind in kinds_of(found)]
     figure = plot(found.assign(group=found["load"], tick=ticks), panels, said)

@@ -24,7 +24,7 @@ from harness.config.engine_limits import LIMITS
 from harness.config.hydra_words import word
 from harness.config.paths import ROOT
 from harness.costs.model_facts import model_facts
-from harness.league import KINDS, LOADS, MODEL, REFERENCE, kinds_of, load_words, table_of
+from harness.league import KINDS, LOADS, REFERENCE, kinds_of, load_words, model_of_load, table_of
 from harness.report.render import render
 from harness.runs import published
 from harness.where import LONGEST_TOKENS, tried_cells
@@ -34,6 +34,7 @@ from plots import winners as pictures
 LOAD = "sharegpt"
 """Whose lengths are reshaped; its arrivals are Poisson."""
 KIND = LOADS[LOAD]
+MODEL = model_of_load(LOAD)
 COUNT, ALIKE = 5, 0.95
 REQUESTS = 1000
 """Of a setting: more than the league's, so that at loads below 1 requests wait, too."""
