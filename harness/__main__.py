@@ -152,8 +152,10 @@ def plan(
 def league(
     loads: Loads = None,
     winners: Annotated[
-        bool,
-        typer.Option("--winners", help="No loads: the last part, of the league that is there."),
+        bool, typer.Option("--winners", help="Only who wins where, of the league that is there.")
+    ] = False,
+    checks: Annotated[
+        bool, typer.Option("--checks", help="Only the statements, by the league that is there.")
     ] = False,
     policies: Annotated[
         str | None, typer.Option(help="Of the scenario, with commas; beside them vllm.")
@@ -162,14 +164,18 @@ def league(
 ) -> None:
     """Every scheduler of one engine on the same loads, and in which settings the strongest win."""
     from harness.league import write_league
+    from harness.league_checks import write_checks
     from harness.winners import write_winners
 
-    if winners and (loads or policies):
-        raise ValueError("--winners is of the whole league: name no load and no policy")
-    if not winners:
+    if (winners or checks) and (loads or policies):
+        raise ValueError("--winners and --checks are of the whole league: name no load, no policy")
+    is_whole = not (winners or checks)
+    if is_whole:
         write_league(loads or [], policies.split(",") if policies else [], publish=publish)
-    if not (loads or policies):
+    if winners or (is_whole and not (loads or policies)):
         write_winners(publish=publish)
+    if checks or (is_whole and not (loads or policies)):
+        write_checks(publish=publish)
 
 
 @app.command(rich_help_panel=COMPARE)

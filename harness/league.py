@@ -12,6 +12,7 @@ writes a page. The whole league ends with `harness.winners`, which writes a part
 
 import json
 import os
+import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -53,7 +54,7 @@ def _names(kind: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
 
 LOADS: Mapping[str, str] = {name: kind for kind, it in KINDS.items() for name, _, _ in _names(it)}
 """By name, the scenario of a load."""
-SERVED = {name: (load, machine) for it in KINDS.values() for name, load, machine in _names(it)}
+PLACES = {name: (load, machine) for it in KINDS.values() for name, load, machine in _names(it)}
 """By name of a load, what is served, and on which machine."""
 CONTEXT_TOKENS, SEEDS = 16_384, (0, 1, 2)
 ALSO = ("preemptions", "schedule_s_p99", "prefix_hit_ratio", "fairness_jain")
@@ -85,40 +86,44 @@ def league(
     """
     parts = []
     for name in names:
-        words = [*_words(name, results), *more]
+        words = [*words_of(name, results), *more]
         axes = {"seed": [*SEEDS], "policy": [*_entered(name, only), *policies]}
-        ample_per_s, tokens = _backlog(words, kv="null")
+        ample_per_s, tokens = backlog(words, kv="null")
         token_bytes = model_facts(str(model_of_load(name))).kv_bytes_per_token
         kv_bytes = str(int(tokens * SHORT_REQUESTS) * token_bytes)
-        short_per_s, _ = _backlog(words, kv=kv_bytes)
+        short_per_s, _ = backlog(words, kv=kv_bytes)
         for kv, memory, capacity_per_s, shares in (
             (AMPLE, "null", ample_per_s, SHARES),
             (SHORT, kv_bytes, short_per_s, SHORT_SHARES),
         ):
             rates = {share * capacity_per_s: share for share in shares}
             matrix = word("++matrix", {"workload.arrivals.rate_per_s": [*rates], **axes})
-            rows = _ran([*words, f"hardware.kv_bytes={memory}", matrix])
+            rows = served([*words, f"hardware.kv_bytes={memory}", matrix])
             parts.append(rows.assign(load=name, share=rows[RATE].map(rates), kv=kv))
         print(f"{name}: {ample_per_s:.3g}/s, with short KV {short_per_s:.3g}/s", flush=True)
-    return pd.concat(map(judged, parts), ignore_index=True), basis(parts[0])
+    found = [bounded(judged(rows), rows) for rows in parts]
+    return pd.concat(found, ignore_index=True), basis(parts[0])
 
 
 def judged(rows: pd.DataFrame) -> pd.DataFrame:
     """Runs of one load compared: its figures, and `ALSO` without regret and rank."""
-    kind = KINDS[LOADS[str(rows["load"].iloc[0])]]
-    ranked, at = kind["judged"], ["load", "share", "kv"]
+    ranked = KINDS[LOADS[str(rows["load"].iloc[0])]]["judged"]
+    at = ["load", "share", "kv"]
     figures = (*ranked, *(name for name in ALSO if name in rows))
     found = compared(rows, figures, by=POLICY, reference=REFERENCE, at=at)
     found.loc[~found["figure"].isin(ranked), ["regret", "rank"]] = np.nan
-    if not kind["bounds"]:
+    return found
+
+
+def bounded(found: pd.DataFrame, rows: pd.DataFrame) -> pd.DataFrame:
+    """The same with a column `bound`, of the reference's runs among these rows; see `bounds_of`."""
+    if not KINDS[LOADS[str(rows["load"].iloc[0])]]["bounds"]:
         return found.assign(bound=np.nan)
-    served = rows[rows[POLICY] == REFERENCE]
-    bounds = served[at].join(
-        pd.DataFrame([bounds_of_run(read_run(Path(it))) for it in served["folder"]], served.index)
-    )
-    means = bounds.groupby(at).mean().reset_index()
-    least = means.melt(id_vars=at, var_name="figure", value_name="bound")
-    return found.merge(least, on=[*at, "figure"], how="left")
+    own, at = rows[rows[POLICY] == REFERENCE], ["load", "share", "kv"]
+    least = [bounds_of_run(read_run(Path(it))) for it in own["folder"]]
+    means = own[at].join(pd.DataFrame(least, own.index)).groupby(at).mean().reset_index()
+    long = means.melt(id_vars=at, var_name="figure", value_name="bound")
+    return found.merge(long, on=[*at, "figure"], how="left")
 
 
 def _entered(name: str, only: Sequence[str]) -> list[str]:
@@ -134,13 +139,13 @@ def _entered(name: str, only: Sequence[str]) -> list[str]:
 
 def model_of_load(name: str) -> Path:
     """The config of the model that a load is for."""
-    machine = MACHINES[SERVED[name][1]]
+    machine = MACHINES[PLACES[name][1]]
     return ROOT / "scenarios" / "models" / str(machine["model"]) / "config.json"
 
 
 def load_words(name: str) -> list[str]:
     """What a load is, on one GPU, beside the scenario that serves it."""
-    kind, (load, machine) = KINDS[LOADS[name]], SERVED[name]
+    kind, (load, machine) = KINDS[LOADS[name]], PLACES[name]
     places = {"root": ROOT, "model": model_of_load(name)}
     return [
         *MACHINES[machine]["words"],
@@ -150,12 +155,13 @@ def load_words(name: str) -> list[str]:
     ]
 
 
-def _words(name: str, results: Path) -> list[str]:
+def words_of(name: str, results: Path) -> list[str]:
+    """The words of a command line that serves a load in the league's scenario."""
     place = (f"+scenario={LOADS[name]}", f"name=league_{name}", "tracking=none")
     return [*load_words(name), *place, word("results", str(results))]
 
 
-def _ran(words: Sequence[str]) -> pd.DataFrame:
+def served(words: Sequence[str]) -> pd.DataFrame:
     """Rows of all cells. ValueError where one has failed."""
     rows = api.sweep(overrides=words)
     if len(lost := rows[rows["failed"] != ""]):
@@ -163,13 +169,13 @@ def _ran(words: Sequence[str]) -> pd.DataFrame:
     return rows
 
 
-def _backlog(words: Sequence[str], *, kv: str) -> tuple[float, float]:
+def backlog(words: Sequence[str], *, kv: str) -> tuple[float, float]:
     """What the reference serves of a backlog per busy second, and mean tokens of its requests."""
     rest = [word for word in words if not word.startswith("workload/arrivals=")]
     rest = [word for word in rest if not word.startswith("workload.arrivals.")]
     memory = f"hardware.kv_bytes={kv}"
     axes = f"++matrix={{policy:[{REFERENCE}],seed:[0]}}"
-    row = _ran([*rest, "workload/arrivals=at_once", memory, axes]).iloc[0]
+    row = served([*rest, "workload/arrivals=at_once", memory, axes]).iloc[0]
     count = row["applications"] if pd.notna(row["applications"]) else row["requests"]
     requests = pd.read_parquet(Path(str(row["folder"])) / "requests.parquet")
     tokens = requests["prompt_tokens"] + requests["output_tokens"]
@@ -291,7 +297,7 @@ def told_lengths(name: str) -> list[str]:
     found = []
     for policy in api.policies_of(LOADS[name]):
         alone = f"compare.reference={policy}", word("++matrix", {"policy": [policy], "seed": [0]})
-        cell = api.first_cell([*_words(name, RESULTS), *alone])
+        cell = api.first_cell([*words_of(name, RESULTS), *alone])
         if Capability.PREDICTIONS in cell.system.scheduling.requires:
             found.append(policy)
     return found
@@ -343,3 +349,25 @@ def write_league(loads: Sequence[str], policies: Sequence[str], *, publish: bool
     (folder / "figures").mkdir(exist_ok=True)
     figure.savefig(folder / "figures" / "league.png")
     print(text)
+
+
+def league_of(folder: Path) -> pd.DataFrame:
+    """The league of this folder, or else the published one. ValueError where there is none."""
+    places = (folder, published.place("", publish=True))
+    found = [it for place in places if (it := place / "league" / "league.csv").is_file()]
+    if not found:
+        raise ValueError("there is no league.csv: run python -m harness league")
+    return pd.read_csv(found[0])
+
+
+def write_part(folder: Path, name: str, part: str) -> None:
+    """Write a generated part between its marks on the league's page, if that is there."""
+    page = folder / "pages" / "league.md"
+    if page.is_file():
+        published.write(page, with_part(page.read_text(encoding="utf-8"), name, part))
+
+
+def with_part(page: str, name: str, part: str) -> str:
+    """A page with this part between the marks of its name."""
+    marks = re.compile(rf"(<!-- generated: {name} -->\n).*?(<!-- end: {name} -->)", re.DOTALL)
+    return marks.sub(lambda found: f"{found[1]}{part}\n{found[2]}", page)

@@ -7,7 +7,6 @@ and winners.json, the picture league_winners and a part of the league's page.
 """
 
 import json
-import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -24,7 +23,17 @@ from harness.config.engine_limits import LIMITS
 from harness.config.hydra_words import word
 from harness.config.paths import ROOT
 from harness.costs.model_facts import model_facts
-from harness.league import KINDS, LOADS, REFERENCE, kinds_of, load_words, model_of_load, table_of
+from harness.league import (
+    KINDS,
+    LOADS,
+    REFERENCE,
+    kinds_of,
+    league_of,
+    load_words,
+    model_of_load,
+    table_of,
+    write_part,
+)
 from harness.report.render import render
 from harness.runs import published
 from harness.where import LONGEST_TOKENS, tried_cells
@@ -46,8 +55,6 @@ DIMENSIONS: Mapping[str, Any] = {
     "kv_share": {"range": [0.05, 1.0], "reference": 1.0},
     "spread": {"range": [0.3, 2.0], "reference": 1.0},
 }
-PART = re.compile("(<!-- generated: winners -->\n).*?(<!-- end: winners -->)", re.DOTALL)
-"""Of the league's page."""
 
 
 def strongest(found: pd.DataFrame) -> dict[str, list[str]]:
@@ -119,7 +126,7 @@ def write_winners(*, publish: bool) -> None:
     Raises ValueError where there is no league, or one of policies that are no longer served.
     """
     folder = published.place("", publish=publish)
-    groups = strongest(_league(folder))
+    groups = strongest(league_of(folder))
     files = {served_as(policy): policy for policy in groups}
     question = question_of([*files])
     ground = ground_of(question.space)
@@ -172,21 +179,5 @@ def _write(folder: Path, parts: Sequence[Wins], content: Mapping[str, Any]) -> N
     for path in style.save(pictures.draw(parts, about), folder / "figures" / "league_winners"):
         print(f"wrote {published.shown(path)}")
     part = render("winners.md.j2", **content)
-    page = folder / "pages" / "league.md"
-    if page.is_file():
-        published.write(page, with_part(page.read_text(encoding="utf-8"), part))
+    write_part(folder, "winners", part)
     print(part)
-
-
-def with_part(page: str, part: str) -> str:
-    """The league's page with this part between its marks."""
-    return PART.sub(lambda found: f"{found[1]}{part}\n{found[2]}", page)
-
-
-def _league(folder: Path) -> pd.DataFrame:
-    """The league of this folder, or else the published one."""
-    places = (folder, published.place("", publish=True))
-    found = [it for place in places if (it := place / "league" / "league.csv").is_file()]
-    if not found:
-        raise ValueError("there is no league.csv: run python -m harness league")
-    return pd.read_csv(found[0])

@@ -88,8 +88,8 @@ ROOMS: dict[str, set[str]] = {
 OF_A_PAPER = re.compile(r"systems\.\w+\.(claims|effects|facts|measures)$")
 POLICIES = re.compile(r"(baselines|systems)(\.\w|$)")
 COMMANDS = re.compile(
-    r"harness\.((api|boundary|run|compare|league|observed|plan|policy_checks|rank|results|reproduce|where"
-    r"|why|winners|__main__)$|capacity(\.|$))"
+    r"harness\.((api|boundary|run|compare|league|league_checks|observed|plan|policy_checks|rank|results"
+    r"|reproduce|where|why|winners|__main__)$|capacity(\.|$))"
 )
 
 CLAIMS = re.compile(r"harness\.(claims|conditions)(\.|$)")
