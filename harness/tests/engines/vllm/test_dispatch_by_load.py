@@ -31,7 +31,7 @@ from harness.engines.vllm.dry import VllmDry  # noqa: E402
 from harness.engines.vllm.run import VllmRun  # noqa: E402
 from harness.tests.support.real_engine import MAX_NUM_SEQS, TOKENS, engine, kept_engine  # noqa: E402
 
-AFFINITIES = ("prefix_aware", "session_affinity")
+AFFINITIES = ("prefix_aware", "session_affinity", "lmetric")
 """Files of scenarios/system/dispatch."""
 
 
