@@ -11,7 +11,7 @@ from typing import ClassVar, Self
 
 from harness.core.kv_loans import Loans, refuse_impossible
 from harness.interface.decisions import Reservation
-from harness.interface.entities import Request, RequestId, Service, ServiceId
+from harness.interface.entities import Content, Request, RequestId, Service, ServiceId
 from harness.interface.views import GroupView
 
 
@@ -230,6 +230,14 @@ class KvLedger:
     def cached_tokens(self, request: RequestId) -> int:
         """Tokens of its context whose KV a request that holds none finds here when it begins."""
         return 0
+
+    def beginning(self, request: RequestId, blocks: int) -> list[Content]:
+        """Names of the first full blocks of a context; none where nothing is cached."""
+        return []
+
+    def own_blocks(self, request: RequestId) -> int:
+        """Blocks that this request holds and no other does."""
+        return self.blocks(self.holding(request), self._services[request])
 
     def newcomer_blocks(self, request: RequestId, tokens: int) -> int:
         """Free blocks that a request which holds none takes for so much of its context."""

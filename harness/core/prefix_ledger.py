@@ -272,6 +272,16 @@ class PrefixLedger(KvLedger):
         """Tokens of its context whose KV a request that holds none finds here when it begins."""
         return 0 if self.holding(request) else len(self._hits(request)) * self.block_tokens
 
+    def beginning(self, request: RequestId, blocks: int) -> list[Content]:
+        """Names of the first full blocks of the context of a request that holds none."""
+        full = (self._findable[request] + 1) // self.block_tokens
+        return [self._contents(request, number) for number in range(min(blocks, full))]
+
+    def own_blocks(self, request: RequestId) -> int:
+        """Blocks that this request holds and no other does."""
+        blocks, is_cut = self._read(), self.holding(request) % self.block_tokens > 0
+        return is_cut + sum(blocks.users[it] == 1 for it in blocks.tables.get(request, ()))
+
     def newcomer_blocks(self, request: RequestId, tokens: int) -> int:
         """Free blocks that a request which holds none takes: what others hold is there already."""
         hits, users = self._hits(request), self._read().users

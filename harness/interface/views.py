@@ -98,6 +98,19 @@ class KvView(Protocol):
     def free_blocks(self, service: ServiceId) -> int:
         """Blocks of this service neither held nor promised; negative when over capacity."""
 
+    def own_blocks(self, request: RequestId) -> int:
+        """Blocks that this request holds and no other does: its preemption frees them."""
+
+    def cached_tokens(self, request: RequestId) -> int:
+        """Tokens of its context whose KV a request that holds none finds here when it begins."""
+
+    def beginning(self, request: RequestId, blocks: int) -> list[Content]:
+        """Names of the first full blocks of the context of a request that holds none.
+
+        At most so many; none where nothing is cached. Two contexts begin alike as far as these are
+        equal.
+        """
+
 
 class GroupView(Protocol):
     """What one scheduling decision may see."""
