@@ -49,9 +49,10 @@ def test_a_policy_does_the_same_twice(path: Path) -> None:
     _passes(lambda: does_the_same_twice(maker(path), LOADS["short KV"]()))
 
 
-@pytest.mark.parametrize(
-    "name", ["dlpm", "fair_batching", "jitserve", "mc_sf", "p_pas", "past_future", "slai"]
-)
+OF_ONE_SERVICE = "cost_aware dlpm fair_batching jitserve lcf mc_sf p_pas past_future slai"
+
+
+@pytest.mark.parametrize("name", OF_ONE_SERVICE.split())
 def test_a_policy_of_one_service_refuses_a_group_of_several(name: str) -> None:
     (path,) = (path for path in POLICIES if path.stem == name)
     view: Any = SimpleNamespace(group=SimpleNamespace(id="g"), services={"m0": None, "m1": None})
