@@ -13,6 +13,9 @@ from hypothesis import strategies as st
 
 from baselines.fcfs import Fcfs
 from baselines.round_robin import RoundRobin
+from baselines.sglang_orders import DfsWeight, Hrrn, Lpm
+from baselines.uniboost import UniBoost, UniBoostAda
+from baselines.vllm_victims import VllmVictims
 from harness.engines.recorder import Recorder
 from harness.engines.simulator.loop import Simulator
 from harness.interface.apps import OUTSIDE
@@ -42,7 +45,24 @@ def _policies(max_num_seqs: int, tokens: int) -> dict[str, SchedulingPolicy]:
     def shortest(table: Any) -> Any:
         return table.prompt_tokens.astype(np.float64)
 
+    # Few are sorted, and short beginnings count: all of what these do comes up.
+    sorts: dict[str, Any] = {
+        "rule": chunks,
+        "most_sorted": 16,
+        "matched_tokens": 8,
+        "shared_tokens": 8,
+    }
+    boosts: dict[str, Any] = {"rule": chunks, "gamma_per_s": 10.0, "s_per_token": 1e-3}
+    ada: dict[str, Any] = {"window": 8, "least": 3, "every_s": 0.1, "most_gamma_per_s": 200.0}
     return {
+        "lpm": Lpm(**sorts, aging_tokens_per_pass=0),
+        "lpm with aging": Lpm(**sorts, aging_tokens_per_pass=8),
+        "hrrn": Hrrn(**sorts),
+        "dfs-weight": DfsWeight(rule=chunks),
+        "uniboost": UniBoost(**boosts),
+        "uniboost, ada": UniBoostAda(**boosts, **ada),
+        "lcf": VllmVictims(rule=chunks, victim="lcf"),
+        "cost-aware": VllmVictims(rule=chunks, victim="cost_aware"),
         "fcfs": Fcfs(rule=chunks),
         "whole prompts": Fcfs(rule=whole),
         "shortest first": Ordered(PriorityOrder(shortest, chunks)),
