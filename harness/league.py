@@ -194,7 +194,7 @@ def page(found: pd.DataFrame, about: str, told: Collection[str]) -> str:
     }
     of_requests = [names for kind, names in kinds.items() if KINDS[kind]["bounds"]]
     rows = folded(found[found["load"].isin([it for names in of_requests for it in names])])
-    drawn = KINDS["compare"]["drawn"] if len(rows) else []
+    drawn = KINDS["league"]["drawn"] if len(rows) else []
     frames = {
         "about": about,
         "context_tokens": CONTEXT_TOKENS,
@@ -254,7 +254,7 @@ def against(found: pd.DataFrame, figure: str) -> pd.DataFrame:
 def answers(found: pd.DataFrame, told: Collection[str]) -> list[str]:
     """Which policy where, by how much, how sure: a sentence for each figure, and one on noise."""
     said = []
-    for figure in KINDS["compare"]["drawn"]:
+    for figure in KINDS["league"]["drawn"]:
         parts = []
         rows = [it for it in _ratios(found, figure) if not it[0].startswith(REFERENCE)]
         for zone in dict.fromkeys(it[1] for it in rows):

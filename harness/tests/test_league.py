@@ -12,7 +12,7 @@ def runs() -> pd.DataFrame:
     place = {"load": "sharegpt", "share": 0.5, "kv": "ample"}
     return pd.DataFrame(
         {**place, POLICY: policy, "config.seed": seed, "preemptions": 1.0}
-        | dict.fromkeys(KINDS["compare"]["judged"], jct_s)
+        | dict.fromkeys(KINDS["league"]["judged"], jct_s)
         | {"slo_attainment": met}
         for seed in (0, 1, 2)
         for policy, jct_s, met in (("vllm", 1.0, 0.8), ("b", 1.5, 1.0), ("c", 3.0, 0.0))

@@ -30,7 +30,7 @@ def league_of(regrets: dict[str, float]) -> pd.DataFrame:
     return pd.DataFrame(
         {**place, "policy": policy, "figure": figure, "value": 1 + regret, "regret": regret}
         for policy, regret in regrets.items()
-        for figure in KINDS["compare"]["judged"]
+        for figure in KINDS["league"]["judged"]
     )
 
 
