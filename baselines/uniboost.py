@@ -16,14 +16,14 @@ Constants  of its program: `gamma_per_s` 10, 64 us of work per token; of its Gam
            Where a cost model is offered, work per token is its time of a prompt of 1024 tokens by
            1024: our choice. See scenarios/policy/uniboost.yaml and uniboost_ada.yaml
 Differs    batches are filled as under vllm.yaml, and where KV is short the last in the order gives
-           way, which its program leaves to SGLang. Work is that of the prompt, and a preempted
-           request keeps its arrival; in the program work has the answer so far, and the request
-           joins the queue anew. The work of a holder of KV is that of its admission. One gamma
-           holds for all groups. Of the paper, decodes in the same order (UniBoost-Base) and
-           protection from preemption (MemGuard) are not built: no exact statement of them is
-           public. Not stated: how percentiles are interpolated (here linearly), ties (here by
-           number), the gamma of the experiments. Real vLLM does not tell a policy what is cached:
-           there all of a prompt is work
+           way, which its program leaves to SGLang. Work is that of the prompt, and arrival that of
+           the request; in the program work has the answer of a preempted request, too, and arrival
+           is its entry into the waiting queue. The work of a holder of KV is that of its admission.
+           One gamma holds for all groups. Of the paper, which was read in notes of others, decodes
+           in the same order (UniBoost-Base) and protection from preemption (MemGuard) are not
+           built: no exact statement of them was found. Not stated: how percentiles are interpolated
+           (here linearly), ties (here by number), the gamma of the experiments. Real vLLM does not
+           tell a policy what is cached: there all of a prompt is work
 Checked    baselines/tests/test_uniboost.py::test_boosts_by_hand
            baselines/tests/test_uniboost.py::test_order_by_hand
            baselines/tests/test_uniboost.py::test_gamma_follows_the_tail_by_hand

@@ -109,6 +109,21 @@ def test_gamma_follows_the_tail_by_hand() -> None:
     assert policy.gamma_per_s == pytest.approx(0.7 * 19 + 0.3 * 40)
 
 
+def test_a_gamma_that_changes_is_the_same_in_compiled_code() -> None:
+    rng = np.random.default_rng(5)
+    prompts, outputs = rng.integers(1, 300, 80).tolist(), rng.integers(1, 20, 80).tolist()
+    load = workload(prompts, outputs, rng.exponential(0.02, 80).cumsum().tolist())
+    frames, gammas = [], []
+    for fast in (True, False):
+        chunks = rule(chunked_prefill=True, max_num_seqs=3)
+        policy = ada(rule=chunks, s_per_token=1e-3, window=8, least=3, every_s=0.05)
+        served = serve(load, policy, costs=LinearCosts(load=0.0, blocks=40), fast_forward=fast)
+        frames.append(served.requests)
+        gammas.append(policy.gamma_per_s)
+    pd.testing.assert_frame_equal(frames[0], frames[1], rtol=1e-9)
+    assert gammas[0] == pytest.approx(gammas[1]) != 10.0
+
+
 @pytest.mark.parametrize(("tail_s", "wanted"), [(2.0, 200.0), (1e6, 1.0)])
 def test_gamma_stays_between_one_and_its_limit(tail_s: float, wanted: float) -> None:
     policy = ada(least=100)
