@@ -124,7 +124,7 @@ observed: setup  ## how far the simulator is off your own server: make observed 
 	$(BIN)/python -m harness observed $(call option,model,MODEL) $(call option,gpu,GPU) \
 		$(call option,tensor-parallel,TP) $(call option,data-parallel,DP) -- "$$LOG" $(WORDS)
 
-league: setup  ## every scheduler of one engine on the same loads, then which of the strongest wins where: about 20 minutes; LOADS="sharegpt lmsys" POLICIES=ssjf,lpm for some
+league: setup  ## every scheduler of one engine on the same loads, then which of the strongest wins where: about 20 minutes; LOADS="sharegpt mooncake" POLICIES=ssjf,lpm for some
 	$(BIN)/python -m harness league $(LOADS) $(call option,policies,POLICIES)
 
 rank: .venv/dev  ## where a policy of your own stands: make rank POLICY=path/to/mine.py LOADS=sharegpt

@@ -60,7 +60,7 @@ CONTEXT_TOKENS, SEEDS = 16_384, (0, 1, 2)
 ALSO = ("preemptions", "schedule_s_p99", "prefix_hit_ratio", "fairness_jain")
 """Figures that are listed without a rank."""
 SHARES = (0.5, 0.95, 1.5)
-SHORT_SHARES = (0.5, 0.8, 0.95, 1.2, 1.5)
+SHORT_SHARES = (0.5, 0.95, 1.5)
 """Of what the reference can serve with short KV, where the order of requests matters most."""
 SHORT_REQUESTS = 16
 """Requests of mean length for which short KV has room."""
@@ -182,18 +182,21 @@ def backlog(words: Sequence[str], *, kv: str) -> tuple[float, float]:
     return float(count) / float(row["gpu_busy_s"]), float(tokens.mean())
 
 
+def of_requests(found: pd.DataFrame) -> pd.DataFrame:
+    """The rows of independent requests, with policies that served all alike as one."""
+    return folded(found[[bool(KINDS[LOADS[name]]["bounds"]) for name in found["load"]]])
+
+
 def page(found: pd.DataFrame, about: str, told: Collection[str]) -> str:
     """A league as a page: what it answers, and tables of loads of requests, and of applications.
 
     `told` are policies that go by the lengths of answers.
     """
-    kinds = kinds_of(found)
     tables = {
         f"{KINDS[kind]['size']} of {', '.join(names)}": table_of(found, names)
-        for kind, names in kinds.items()
+        for kind, names in kinds_of(found).items()
     }
-    of_requests = [names for kind, names in kinds.items() if KINDS[kind]["bounds"]]
-    rows = folded(found[found["load"].isin([it for names in of_requests for it in names])])
+    rows = of_requests(found)
     drawn = KINDS["league"]["drawn"] if len(rows) else []
     frames = {
         "about": about,
@@ -339,7 +342,10 @@ def write_league(loads: Sequence[str], policies: Sequence[str], *, publish: bool
     from plots.comparison import plot
 
     folder = published.place("", publish=publish)
-    text = page(found, about, told_lengths(str(found["load"].iloc[0])))
+    told = told_lengths(str(found["load"].iloc[0]))
+    text, rows = page(found, about, told), of_requests(found)
+    answered = answers(rows, told) if len(rows) else []
+    published.write(folder / "league" / "answers.json", json.dumps(answered, indent=1) + "\n")
     published.write(folder / "league" / "league.csv", found.round(6).to_csv(index=False))
     published.write(folder / "pages" / "league.md", text)
     ticks = found["share"].map("{:g}".format) + found["kv"].map({AMPLE: "", SHORT: "s"})

@@ -100,7 +100,8 @@ def holds(results: Path) -> Frames:
         said, _ = headline(results / "pages" / f"{path.stem}.md")
         maps = maps_of(path.stem, results)
         papers.append({"name": path.stem, "headline": said, "counts": counts, "maps": maps})
-    return {"papers": papers}
+    league = results / "league" / "answers.json"
+    return {"papers": papers, "league": read_json(league) if league.is_file() else []}
 
 
 def headline(page: Path) -> tuple[str, str]:
@@ -188,7 +189,8 @@ def conditions(results: Path) -> Frames:
         measured = [_boundary(paper, read_json(it)) for it in real]
         parts = {"rows": pd.DataFrame(rows), "pictures": pictures, "measured": measured}
         papers.append({"title": paper.title, **parts})
-    return {"papers": papers}
+    league = results / "league" / "answers.json"
+    return {"papers": papers, "league": read_json(league) if league.is_file() else []}
 
 
 def _boundary(paper: Paper, found: Frames) -> Frames:
