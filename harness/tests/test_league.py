@@ -3,7 +3,19 @@
 import pandas as pd
 import pytest
 
-from harness.league import KINDS, judged, table_of
+from harness.league import (
+    KINDS,
+    LOADS,
+    PLACES,
+    against,
+    answers,
+    folded,
+    judged,
+    model_of_load,
+    over_bounds,
+    table_of,
+    with_part,
+)
 from harness.runs.limits import POLICY
 
 
@@ -37,3 +49,53 @@ def test_the_summary_begins_with_the_least_median_regret() -> None:
     found = table_of(judged(runs()), ["sharegpt"])
     assert found.index.to_list() == ["vllm", "b", "c"]
     assert found.loc["b", "mean JCT s"] == pytest.approx(0.5)
+
+
+def rows_of(values: dict[str, tuple[float, float, float]], bound: float = 0.5) -> pd.DataFrame:
+    """Mean JCT and P99 TTFT of policies in three settings where KV is short, at a load of 1.5."""
+    parts = []
+    for place, load in enumerate(("azure_conv", "azure_code", "mooncake")):
+        for figure in KINDS["league"]["drawn"]:
+            for policy, each in values.items():
+                ratio = each[place] / values["vllm"][place]
+                row = {"load": load, "share": 1.5, "kv": "short", "policy": policy}
+                row |= {"figure": figure, "value": each[place], "ratio": ratio, "bound": bound}
+                parts.append(row | {"sign": float(ratio < 0.99) - float(ratio > 1.01)})
+    return pd.DataFrame(parts)
+
+
+FOUND = rows_of({"vllm": (1, 2, 4), "a": (0.5, 1, 2), "b": (0.8, 1.5, 3.2), "same": (1, 2, 4)})
+
+
+def test_policies_that_serve_all_alike_are_one() -> None:
+    assert folded(FOUND)["policy"].unique().tolist() == ["vllm = same", "a", "b"]
+
+
+def test_the_best_policy_and_the_best_without_lengths_are_named_by_hand() -> None:
+    """a halves all; b has ratios 0.8, 0.75 and 0.8, of which the geometric mean is 0.783."""
+    (jct, _) = answers(folded(FOUND), told=["a"])
+    assert jct.startswith("mean JCT s over vllm's, KV of 16 requests, above capacity: a 0.50 [0.50")
+    assert "and b 0.78 [0.71, 0.86] (3/0/3)" in jct
+    (alone, _) = answers(folded(FOUND), told=[])
+    assert " and b" not in alone
+    table = against(folded(FOUND), "jct_s_mean")
+    assert table.index.tolist() == ["a", "b"]
+
+
+def test_the_best_of_all_stands_over_the_bound_by_hand() -> None:
+    """0.5, 1 and 2 s over 0.5 s."""
+    table = over_bounds(folded(FOUND))
+    assert table["mean JCT s: the best policy"].tolist() == ["2.00x (1.00 to 4.00)"]
+    assert table["mean JCT s: vllm"].tolist() == ["4.00x (2.00 to 8.00)"]
+
+
+def test_a_load_may_be_served_on_other_machines() -> None:
+    assert PLACES["azure_conv_gpt_oss_b200"] == ("azure_conv", "gpt_oss_b200")
+    assert model_of_load("azure_conv_gpt_oss_b200").parent.name == "gpt-oss-120b"
+    assert model_of_load("agents").parent.name == "llama-3.1-8b-16k"
+    assert set(LOADS.values()) == set(KINDS)
+
+
+def test_a_part_of_a_page_is_replaced_between_its_marks() -> None:
+    page = "a\n<!-- generated: x -->\nold\n<!-- end: x -->\nb\n"
+    assert with_part(page, "x", "new") == page.replace("old", "new")
