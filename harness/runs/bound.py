@@ -45,7 +45,7 @@ class Machine(NamedTuple):
     max_num_batched_tokens: int
 
 
-class Load(NamedTuple):
+class KnownLoad(NamedTuple):
     """Requests of which all is known: when each reaches its scheduler, and its tokens.
 
     `cached_tokens` are those of a prompt that may be found cached, `waited_s` what passes between
@@ -80,7 +80,7 @@ class _Parts(NamedTuple):
     attended_s: float
 
 
-def bounds_of(table: IterationTable, machine: Machine, load: Load) -> Bounds:
+def bounds_of(table: IterationTable, machine: Machine, load: KnownLoad) -> Bounds:
     """Bounds for a load on a machine whose iterations take what the table says."""
     lines = _lines(table, machine, _at_once(machine, load))
     found = [_by_line(parts, machine, load) for parts in lines]
@@ -102,7 +102,7 @@ def bounds_of(table: IterationTable, machine: Machine, load: Load) -> Bounds:
     return Bounds(max(jct_s, *both_s), ttft_s, max(makespan_s, by_held_s))
 
 
-def _by_line(parts: _Parts, machine: Machine, load: Load) -> Bounds:
+def _by_line(parts: _Parts, machine: Machine, load: KnownLoad) -> Bounds:
     """By one line: the fixed parts of own iterations, and the order of all other seconds."""
     come_s, groups = load.arrival_s, machine.groups
     prompt_s, own_s = _prompt_s(parts, load), _own_s(parts, load)
@@ -121,7 +121,7 @@ def _by_line(parts: _Parts, machine: Machine, load: Load) -> Bounds:
     )
 
 
-def _held_s(parts: _Parts, machine: Machine, load: Load) -> tuple[Floats, Floats]:
+def _held_s(parts: _Parts, machine: Machine, load: KnownLoad) -> tuple[Floats, Floats]:
     """Of each request its share of the KV x the seconds of its own iterations.
 
     And by how much the mean time at which it holds them lies before its end, if it runs alone. A
@@ -147,7 +147,7 @@ def _held_s(parts: _Parts, machine: Machine, load: Load) -> tuple[Floats, Floats
     return np.asarray(held / machine.kv_tokens, np.float64), of_tokens / held
 
 
-def _own_s(parts: _Parts, load: Load) -> Floats:
+def _own_s(parts: _Parts, load: KnownLoad) -> Floats:
     """Seconds of each request that are its own, of all its iterations."""
     decodes = load.output_tokens - 1.0
     contexts = decodes * (load.prompt_tokens + 1.0) + decodes * (decodes - 1.0) / 2.0
@@ -155,14 +155,14 @@ def _own_s(parts: _Parts, load: Load) -> Floats:
     return np.asarray(own_s, np.float64)
 
 
-def _prompt_s(parts: _Parts, load: Load) -> Floats:
+def _prompt_s(parts: _Parts, load: KnownLoad) -> Floats:
     """Seconds of a prompt's own, but for what is cached of it."""
     prompt, cached = load.prompt_tokens.astype(float), load.cached_tokens.astype(float)
     pairs = prompt**2 - cached**2
     return np.asarray(parts.prompt_s * (prompt - cached) + parts.attended_s * pairs, np.float64)
 
 
-def _at_once(machine: Machine, load: Load) -> int:
+def _at_once(machine: Machine, load: KnownLoad) -> int:
     """Most requests of an iteration: within its limits, and with their own KV in memory."""
     held = np.cumsum(np.sort(load.prompt_tokens - load.cached_tokens))
     fit = int(np.searchsorted(held, machine.kv_tokens, side="right"))
@@ -267,7 +267,7 @@ def bounds_of_run(run: Run) -> Bounds:
     waited_s = costs.intake_s(service, workload.prompt_tokens)
     reuses = config.engine.get("prefix_caching") is not False
     cached = _common_tokens(workload) if reuses else np.zeros(len(workload), np.int64)
-    load = Load(
+    load = KnownLoad(
         workload.arrival_s + waited_s,
         workload.prompt_tokens,
         workload.output_tokens,

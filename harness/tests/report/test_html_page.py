@@ -191,15 +191,15 @@ def test_a_league_of_this_machine_is_shown_by_load(tmp_path: Path) -> None:
     folder.mkdir(parents=True)
     rows = [
         (load, 0.5, "ample", policy, "jct_s_mean", 1.0, regret, 1)
-        for load in ("lmsys", "sharegpt")
+        for load in ("mooncake", "sharegpt")
         for policy, regret in (("a", 0.25), ("b", 0.0))
     ]
     names = ["load", "share", "kv", "policy", "figure", "value", "regret", "rank"]
     pd.DataFrame(rows, columns=names).to_csv(folder / "league.csv", index=False)
     part = html_page.league_part(tmp_path)
     assert part is not None
-    assert list(part["tables"]) == ["all of sharegpt, lmsys", "sharegpt", "lmsys"]
-    table = part["tables"]["all of sharegpt, lmsys"]
+    assert list(part["tables"]) == ["all of mooncake, sharegpt", "mooncake", "sharegpt"]
+    table = part["tables"]["all of mooncake, sharegpt"]
     assert table.iloc[0, :3].to_dict() == {"median regret": 0.0, "first in": 1.0, "mean JCT s": 0.0}
     assert list(table.index) == ["b", "a"]
 

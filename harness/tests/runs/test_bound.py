@@ -11,7 +11,7 @@ import pytest
 from harness.costs.iteration import IterationTable
 from harness.engines.recorder import Recorder
 from harness.interface.policies import SchedulingPolicy
-from harness.runs.bound import Bounds, Load, Machine, bounds_of, mean_busy, shortest_remaining
+from harness.runs.bound import Bounds, KnownLoad, Machine, bounds_of, mean_busy, shortest_remaining
 from harness.tools.benchmarks.reference_load import reference_costs, serve_s, w1
 from harness.tools.benchmarks.speed import policies
 from harness.workloads.workload import Workload
@@ -32,11 +32,11 @@ def table(fixed_s: float, decode_s: float, token_s: float = 0.0) -> IterationTab
     )
 
 
-def load(*requests: tuple[float, int, int]) -> Load:
+def load(*requests: tuple[float, int, int]) -> KnownLoad:
     """Requests that come at a time with tokens of a prompt and an answer."""
     come_s, prompts, answers = (np.array(column) for column in zip(*requests, strict=True))
     none = np.zeros(len(requests))
-    return Load(come_s.astype(float), prompts, answers, none.astype(np.int64), none)
+    return KnownLoad(come_s.astype(float), prompts, answers, none.astype(np.int64), none)
 
 
 def test_shortest_remaining_by_hand() -> None:
@@ -73,7 +73,7 @@ def test_kv_makes_requests_wait_by_hand() -> None:
     assert found.jct_s_mean <= np.arange(10, 101, 10).mean()
 
 
-def schedules(requests: Load, kv_tokens: int) -> Iterator[float]:
+def schedules(requests: KnownLoad, kv_tokens: int) -> Iterator[float]:
     """Mean latencies of the schedules of equal iterations in which no request stops once begun."""
     count = len(requests.arrival_s)
     latest = int(requests.output_tokens.sum())
