@@ -1,13 +1,14 @@
 """Every scheduler of one engine on the same loads: `python -m harness league [LOAD ...]`.
 
-The policies, their limits and objectives are those of `scenarios/scenario/compare.yaml`, for
-applications of `compare_applications.yaml`. Each load
-is served at shares of what the reference can serve of it, which is measured first, with the KV that
-the GPU has, and at one share with room for a few requests only. Writes league.csv: a row per load,
-share, KV, policy and figure, with its mean over seeds, its ratio to the reference, its regret - how
-much worse than the best - and its rank: 1 and the number of policies that are better beyond noise,
-paired by seed. With --publish below results/league, else below results/local. Draws a plot and
-writes a page. The whole league ends with `harness.winners`, which writes a part of that page.
+The policies, their limits and objectives are those of `scenarios/scenario/league.yaml`, for
+applications of `compare_applications.yaml`; the loads, and the machines that serve them, of
+`scenarios/league.yaml`. Each load is served at shares of what the reference can serve of it, which
+is measured first, with the KV that the GPU has, and with room for a few requests. Writes
+league.csv: a row per load, share, KV, policy and figure, with its mean over seeds, its ratio to the
+reference, its regret - how much worse than the best - its rank (1 and the number of policies that
+are better beyond noise, paired by seed) and a bound that no scheduler passes. With --publish below
+results/league, else below results/local. Draws a plot and writes a page. The whole league ends with
+`harness.winners` and `harness.league_checks`, which write parts of that page.
 """
 
 import json
@@ -57,7 +58,7 @@ LOADS: Mapping[str, str] = {name: kind for kind, it in KINDS.items() for name, _
 PLACES = {name: (load, machine) for it in KINDS.values() for name, load, machine in _names(it)}
 """By name of a load, what is served, and on which machine."""
 CONTEXT_TOKENS, SEEDS = 16_384, (0, 1, 2)
-ALSO = ("preemptions", "schedule_s_p99", "prefix_hit_ratio", "fairness_jain")
+ALSO = ("preemptions", "prefix_hit_ratio", "fairness_jain")
 """Figures that are listed without a rank."""
 SHARES = (0.5, 0.95, 1.5)
 SHORT_SHARES = (0.5, 0.95, 1.5)
@@ -206,7 +207,7 @@ def page(found: pd.DataFrame, about: str, told: Collection[str]) -> str:
         "short_requests": SHORT_REQUESTS,
         "machines": [it["said"] for it in MACHINES.values()],
         "tables": tables,
-        "told": [it for it in told if it in set(rows["policy"])],
+        "told": [it for it in told if it in {n for name in rows["policy"] for n in _each(name)}],
         "answers": answers(rows, told) if len(rows) else [],
         "against": {header_of(it): against(rows, it) for it in drawn},
         "bounds": over_bounds(rows) if len(rows) else None,
@@ -216,8 +217,9 @@ def page(found: pd.DataFrame, about: str, told: Collection[str]) -> str:
 
 
 def folded(found: pd.DataFrame) -> pd.DataFrame:
-    """The rows with policies that served all alike as one, named `first = second`."""
-    wide = found.pivot_table("value", "policy", ["load", "share", "kv", "figure"])
+    """The rows with policies whose figures are all alike as one, named `first = second`."""
+    judged_rows = found[found["rank"].notna()]
+    wide = judged_rows.pivot_table("value", "policy", ["load", "share", "kv", "figure"])
     alike: dict[str, list[str]] = {}
     order = [REFERENCE, *(name for name in wide.index if name != REFERENCE)]
     for name in filter(wide.index.__contains__, order):
@@ -228,6 +230,11 @@ def folded(found: pd.DataFrame) -> pd.DataFrame:
     return rows.assign(policy=rows["policy"].map(names))
 
 
+def _each(name: str) -> list[str]:
+    """The policies of a name of `folded`."""
+    return name.split(" = ")
+
+
 def _zone(rows: pd.DataFrame) -> "pd.Series[str]":
     """What a setting is like: the KV, and the rate over what the reference can serve."""
     room = rows["kv"].map({AMPLE: "all KV", SHORT: f"KV of {SHORT_REQUESTS} requests"})
@@ -236,8 +243,12 @@ def _zone(rows: pd.DataFrame) -> "pd.Series[str]":
 
 
 def _ratios(found: pd.DataFrame, figure: str) -> Iterator[tuple[str, str, Estimate, str]]:
-    """By policy and zone the mean ratio to the reference, and settings better, worse, of all."""
+    """By policy and zone the mean ratio to the reference, and settings better, worse, of all.
+
+    Without the reference itself.
+    """
     rows = found[(found["figure"] == figure) & found["ratio"].notna()]
+    rows = rows[[REFERENCE not in _each(name) for name in rows["policy"]]]
     for (zone, policy), here in rows.groupby([_zone(rows), rows["policy"]], sort=False):
         better, worse = ((here["sign"] == sign).sum() for sign in (1, -1))
         of = f"{better}/{worse}/{len(here)}"
@@ -245,10 +256,9 @@ def _ratios(found: pd.DataFrame, figure: str) -> Iterator[tuple[str, str, Estima
 
 
 def against(found: pd.DataFrame, figure: str) -> pd.DataFrame:
-    """A figure of every policy over the reference's by zone; the best first where KV is short."""
-    found = found[found["policy"].str.split(" = ").str[0] != REFERENCE]
+    """A figure of every policy over the reference's by zone; the least mean over zones first."""
     rows = list(_ratios(found, figure))
-    texts = {(policy, zone): f"{it.text()} ({of})" for policy, zone, it, of in rows}
+    texts = {(policy, zone): f"{_text(it)} ({of})" for policy, zone, it, of in rows}
     values = {(policy, zone): it.value for policy, zone, it, _ in rows}
     order = pd.Series(values).unstack().mean(axis=1).sort_values().index
     return pd.Series(texts).unstack().loc[order, [*dict.fromkeys(zone for _, zone, _, _ in rows)]]
@@ -259,16 +269,22 @@ def answers(found: pd.DataFrame, told: Collection[str]) -> list[str]:
     said = []
     for figure in KINDS["league"]["drawn"]:
         parts = []
-        rows = [it for it in _ratios(found, figure) if not it[0].startswith(REFERENCE)]
+        rows = list(_ratios(found, figure))
         for zone in dict.fromkeys(it[1] for it in rows):
-            here = [it for it in rows if it[1] == zone and it[2].ends[1] < 1]
+            here = [it for it in rows if it[1] == zone and it[2].count > 1 and it[2].ends[1] < 1]
             here.sort(key=lambda it: it[2].value)
-            blind = [it for it in here if it[0].split(" = ")[0] not in told]
+            blind = [it for it in here if not set(_each(it[0])) <= set(told)]
             best = [*here[:1], *(it for it in blind[:1] if it not in here[:1])]
-            text = " and ".join(f"{it[0]} {it[2].text()} ({it[3]})" for it in best)
+            known = {it[0]: "" if it in blind else ", told true lengths" for it in best}
+            text = " and ".join(f"{it[0]}{known[it[0]]} {_text(it[2])} ({it[3]})" for it in best)
             parts.append(f"{zone}: {text or 'none'}")
         said.append(f"{header_of(figure)} over {REFERENCE}'s, {'; '.join(parts)}")
     return said
+
+
+def _text(found: Estimate) -> str:
+    """A mean over settings with its interval, where there are several."""
+    return found.text() if found.count > 1 else f"{found.value:.2f}"
 
 
 def over_bounds(found: pd.DataFrame) -> pd.DataFrame:
@@ -276,7 +292,7 @@ def over_bounds(found: pd.DataFrame) -> pd.DataFrame:
     rows = found[found["bound"].notna()]
     rows = rows.assign(zone=_zone(rows), over=rows["value"] / rows["bound"])
     best = rows.groupby(["zone", "figure", "load", "share"], sort=False)["over"].min()
-    own = rows[rows["policy"].str.startswith(REFERENCE)]
+    own = rows[[REFERENCE in _each(name) for name in rows["policy"]]]
     of_reference = own.set_index(["zone", "figure", "load", "share"])["over"]
     return pd.DataFrame(
         {
@@ -295,15 +311,16 @@ def _real_orders() -> list[Mapping[str, Any]]:
     return list(json.loads(path.read_text(encoding="utf-8"))["order"]) if path.is_file() else []
 
 
-def told_lengths(name: str) -> list[str]:
-    """The policies of a load's scenario that go by predicted lengths."""
-    found = []
-    for policy in api.policies_of(LOADS[name]):
-        alone = f"compare.reference={policy}", word("++matrix", {"policy": [policy], "seed": [0]})
-        cell = api.first_cell([*words_of(name, RESULTS), *alone])
-        if Capability.PREDICTIONS in cell.system.scheduling.requires:
-            found.append(policy)
-    return found
+def told_lengths(names: Iterable[str]) -> list[str]:
+    """The policies of the scenarios of some loads that go by predicted lengths."""
+    found: dict[str, bool] = {}
+    for kind, name in {LOADS[it]: it for it in names}.items():
+        for policy in (it for it in api.policies_of(kind) if it not in found):
+            axes = {"policy": [policy], "seed": [0]}
+            alone = f"compare.reference={policy}", word("++matrix", axes)
+            system = api.first_cell([*words_of(name, RESULTS), *alone]).system
+            found[policy] = Capability.PREDICTIONS in system.scheduling.requires
+    return [policy for policy, is_told in found.items() if is_told]
 
 
 def kinds_of(found: pd.DataFrame) -> dict[str, list[str]]:
@@ -342,7 +359,7 @@ def write_league(loads: Sequence[str], policies: Sequence[str], *, publish: bool
     from plots.comparison import plot
 
     folder = published.place("", publish=publish)
-    told = told_lengths(str(found["load"].iloc[0]))
+    told = told_lengths(found["load"].unique())
     text, rows = page(found, about, told), of_requests(found)
     answered = answers(rows, told) if len(rows) else []
     published.write(folder / "league" / "answers.json", json.dumps(answered, indent=1) + "\n")

@@ -189,8 +189,7 @@ def conditions(results: Path) -> Frames:
         measured = [_boundary(paper, read_json(it)) for it in real]
         parts = {"rows": pd.DataFrame(rows), "pictures": pictures, "measured": measured}
         papers.append({"title": paper.title, **parts})
-    league = results / "league" / "answers.json"
-    return {"papers": papers, "league": read_json(league) if league.is_file() else []}
+    return {"papers": papers}
 
 
 def _boundary(paper: Paper, found: Frames) -> Frames:

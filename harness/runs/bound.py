@@ -10,10 +10,12 @@ the fixed parts of its own iterations beside that:
     sum of JCT >= sum of fixed x tokens answered + sum of flow times, shortest remaining work first
 
 Any line below the seconds of a batch by its size says what is fixed and what is a request's own;
-the line with the largest bound counts. KV is such a machine, too: of it a request takes tokens x
-seconds of its iterations, and where it takes all these, they lie on average so long before its end
-as they do if it runs alone (mean busy times, Goemans 1996). And no request is faster than alone:
-the k-th answer comes no earlier than the k-th of any of these machines, nor than the k-th alone.
+the line with the largest bound counts. Every token of an answer but the first is taken to come from
+a decode: to drop a context that is cached but for its last block, and to compute that block as a
+prompt, may be faster. KV is such a machine: of it a request takes tokens x seconds of its
+iterations, and where it takes all these, they lie on average so long before its end as they do if
+it runs alone (mean busy times, Goemans 1996). And no request is faster than alone: the k-th answer
+comes no earlier than the k-th of any of these machines, nor than the k-th alone.
 
 Jaillet et al. (arXiv 2502.07115, section 3) have an integer program for iterations that all last as
 long: requests start once, and KV fits at all times. Its optimum is not below these bounds, which
@@ -172,7 +174,7 @@ def _at_once(machine: Machine, load: KnownLoad) -> int:
 def _lines(table: IterationTable, machine: Machine, at_once: int) -> list[_Parts]:
     """Lines below the seconds of a batch by its size, from one that is flat to one through 0."""
     running = np.arange(1, min(at_once, len(table.decode_base_s) - 1) + 1)
-    base_s, (alone_s, beside_s) = table.decode_base_s[running], _piece_s(table, machine, running)
+    base_s, (alone_s, beside_s) = table.decode_base_s[running], _piece_s(table, machine)
     tokens = np.arange(1, len(alone_s) + 1)
     context_s = float((table.decode_per_context_s + table.decode_per_padded_s)[running].min())
     attended_s = float(table.prefill_per_attended_s[running].min())
@@ -187,7 +189,7 @@ def _lines(table: IterationTable, machine: Machine, at_once: int) -> list[_Parts
     return found
 
 
-def _piece_s(table: IterationTable, machine: Machine, running: Ints) -> tuple[Floats, Floats]:
+def _piece_s(table: IterationTable, machine: Machine) -> tuple[Floats, Floats]:
     """Least seconds of 1, 2, ... tokens of prompts in an iteration: alone, and beside decodes.
 
     Beside them it may share what both read. Attention is not counted.
@@ -196,8 +198,9 @@ def _piece_s(table: IterationTable, machine: Machine, running: Ints) -> tuple[Fl
     steps, shared = (
         it[np.minimum(tokens, len(it) - 1)] for it in (table.prefill_step_s, table.shared_s)
     )
-    of_token = (table.prefill_per_padded_token_s + table.prefill_per_token_s)[running].min()
-    alone_s = table.prefill_base_s[running].min() + of_token * tokens + steps
+    prompts = np.arange(1, min(machine.max_num_seqs, len(table.prefill_base_s) - 1) + 1)
+    of_token = (table.prefill_per_padded_token_s + table.prefill_per_token_s)[prompts].min()
+    alone_s = table.prefill_base_s[prompts].min() + of_token * tokens + steps
     return alone_s, np.maximum(0.0, alone_s - np.maximum.accumulate(shared))
 
 
@@ -250,8 +253,7 @@ def mean_busy(come_s: Floats, size_s: Floats) -> Floats:
 def bounds_of_run(run: Run) -> Bounds:
     """Bounds for what a run of one service was asked, on its machine and within its limits.
 
-    Raises ValueError for a run of several services or of applications, and where KV is kept that
-    these bounds do not know.
+    Raises ValueError for a run of several services or of applications.
     """
     config = stored_configuration(run.config)
     cell = cell_of(config)
@@ -266,7 +268,7 @@ def bounds_of_run(run: Run) -> Bounds:
     limits = (int(config.engine[key]) for key in ("max_num_seqs", "max_num_batched_tokens"))
     waited_s = costs.intake_s(service, workload.prompt_tokens)
     reuses = config.engine.get("prefix_caching") is not False
-    cached = _common_tokens(workload) if reuses else np.zeros(len(workload), np.int64)
+    cached = common_tokens(workload) if reuses else np.zeros(len(workload), np.int64)
     load = KnownLoad(
         workload.arrival_s + waited_s,
         workload.prompt_tokens,
@@ -277,7 +279,7 @@ def bounds_of_run(run: Run) -> Bounds:
     return bounds_of(costs.table(service, degree), Machine(copies, kv_tokens, *limits), load)
 
 
-def _common_tokens(workload: Workload) -> Ints:
+def common_tokens(workload: Workload) -> Ints:
     """Of each prompt the most that it has in common with another, but for its last token."""
     common = np.zeros(len(workload), np.int64)
     if len(workload.prefix):

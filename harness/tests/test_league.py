@@ -60,11 +60,12 @@ def rows_of(values: dict[str, tuple[float, float, float]], bound: float = 0.5) -
                 ratio = each[place] / values["vllm"][place]
                 row = {"load": load, "share": 1.5, "kv": "short", "policy": policy}
                 row |= {"figure": figure, "value": each[place], "ratio": ratio, "bound": bound}
-                parts.append(row | {"sign": float(ratio < 0.99) - float(ratio > 1.01)})
+                parts.append(row | {"rank": 1.0, "sign": float(ratio < 0.99) - float(ratio > 1.01)})
     return pd.DataFrame(parts)
 
 
 FOUND = rows_of({"vllm": (1, 2, 4), "a": (0.5, 1, 2), "b": (0.8, 1.5, 3.2), "same": (1, 2, 4)})
+OLDER = rows_of({"vllm": (1, 2, 4), "vllm_0_4": (0.25, 0.5, 1), "b": (0.8, 1.5, 3.2)})
 
 
 def test_policies_that_serve_all_alike_are_one() -> None:
@@ -74,12 +75,15 @@ def test_policies_that_serve_all_alike_are_one() -> None:
 def test_the_best_policy_and_the_best_without_lengths_are_named_by_hand() -> None:
     """a halves all; b has ratios 0.8, 0.75 and 0.8, of which the geometric mean is 0.783."""
     (jct, _) = answers(folded(FOUND), told=["a"])
-    assert jct.startswith("mean JCT s over vllm's, KV of 16 requests, above capacity: a 0.50 [0.50")
+    said = "mean JCT s over vllm's, KV of 16 requests, above capacity: a, told true lengths 0.50 ["
+    assert jct.startswith(said)
     assert "and b 0.78 [0.71, 0.86] (3/0/3)" in jct
     (alone, _) = answers(folded(FOUND), told=[])
     assert " and b" not in alone
     table = against(folded(FOUND), "jct_s_mean")
     assert table.index.tolist() == ["a", "b"]
+    (jct, _) = answers(folded(OLDER), told=[])
+    assert ": vllm_0_4 0.25 [" in jct
 
 
 def test_the_best_of_all_stands_over_the_bound_by_hand() -> None:
@@ -87,6 +91,8 @@ def test_the_best_of_all_stands_over_the_bound_by_hand() -> None:
     table = over_bounds(folded(FOUND))
     assert table["mean JCT s: the best policy"].tolist() == ["2.00x (1.00 to 4.00)"]
     assert table["mean JCT s: vllm"].tolist() == ["4.00x (2.00 to 8.00)"]
+    older = over_bounds(folded(OLDER))
+    assert older["mean JCT s: vllm"].tolist() == ["4.00x (2.00 to 8.00)"]
 
 
 def test_a_load_may_be_served_on_other_machines() -> None:

@@ -1,35 +1,54 @@
 """Two public statements, by hand."""
 
 import pandas as pd
+import pytest
 
-from harness.league_checks import BUDGETS, budgets_said, starvation_said, verdicts
-from harness.runs.comparison import compared
+from harness.league_checks import (
+    BUDGETS,
+    against_static,
+    budgets_said,
+    starvation_said,
+    verdicts,
+)
+
+FIGURES = ("jct_s_mean", "ttft_s_p99", "itl_s_p99")
 
 
-def budget_rows() -> pd.DataFrame:
-    """At a load of 0.5 the largest budget is the best, at 1.2 the smallest; three seeds alike."""
-    least, most = BUDGETS[0], BUDGETS[-1]
-    values = {(0.5, least): 2.0, (0.5, most): 1.0, (1.2, least): 1.0, (1.2, most): 3.0}
+def rows_of(values: dict[tuple[float, str], float]) -> pd.DataFrame:
+    """Runs of three seeds that are alike, by load and budget."""
     return pd.DataFrame(
-        {"load": "azure_conv", "share": share, "budget": str(budget), "config.seed": seed}
-        | dict.fromkeys(("jct_s_mean", "ttft_s_p99", "itl_s_p99"), value)
+        {"load": "azure_conv", "share": share, "budget": budget, "config.seed": seed}
+        | dict.fromkeys(FIGURES, value)
         for (share, budget), value in values.items()
         for seed in (0, 1, 2)
     )
 
 
+LEAST, MOST = str(BUDGETS[0]), str(BUDGETS[-1])
+
+
 def test_no_budget_is_best_at_both_loads_by_hand() -> None:
-    figures = ("jct_s_mean", "ttft_s_p99", "itl_s_p99")
-    found = compared(
-        budget_rows(), figures, by="budget", reference=str(BUDGETS[-1]), at=["load", "share"]
-    )
+    """At 0.5 the largest budget is the best, at 1.2 the smallest; P-PAS is the best at both."""
+    static = {(0.5, LEAST): 2.0, (0.5, MOST): 1.0, (1.2, LEAST): 1.0, (1.2, MOST): 3.0}
+    found = against_static(rows_of(static | {(0.5, "p_pas"): 0.8, (1.2, "p_pas"): 0.9}))
     said = {one["budget"]: one for one in budgets_said(found) if one["figure"] == "mean JCT s"}
-    assert said[str(BUDGETS[0])]["most"] == 1.0
-    assert said[str(BUDGETS[-1])]["most"] == 2.0
-    assert [one["first"] for one in said.values()] == [1, 1]
+    assert [said[it]["most"] for it in (LEAST, MOST)] == [1.0, 2.0]
+    assert [said[it]["beaten"] for it in (LEAST, MOST)] == [1, 1]
+    assert said["p_pas"]["most"] == pytest.approx(-0.1)
     text = verdicts(found, [])["budgets"]
-    assert text.startswith("by mean JCT s it holds: ")
-    assert "not beaten beyond noise in 1 of 2 settings" in text
+    assert text.startswith(f"by mean JCT s it holds: {LEAST}, beaten least often, is so in 1 of 2")
+    assert "p_pas takes 0.85 [" in text
+
+
+def test_one_budget_is_best_by_hand() -> None:
+    """1% is no loss that counts."""
+    found = against_static(
+        rows_of({(0.5, LEAST): 1.01, (0.5, MOST): 1.0, (1.2, LEAST): 2.0} | {(1.2, MOST): 1.0})
+    )
+    text = verdicts(found, [])["budgets"]
+    assert text.startswith(
+        f"by mean JCT s it does not hold: {MOST}, beaten least often, is so in 0"
+    )
 
 
 def test_starvation_is_over_the_cache_aware_order_by_hand() -> None:
@@ -45,3 +64,6 @@ def test_starvation_is_over_the_cache_aware_order_by_hand() -> None:
     assert (tail["policy"], tail["settings"], tail["least"]) == ("lpm_aging", 2, 0.4)
     assert tail["mean"].startswith("0.45 [")
     assert mean["mean"].startswith("1.00 [")
+    said = verdicts(against_static(rows_of({(0.5, MOST): 1.0})), starvation_said(league))
+    assert said["starvation"].startswith("lpm_aging takes 0.45 [")
+    assert "of the P99 TTFT s of lpm and 1.00 [" in said["starvation"]

@@ -1,6 +1,7 @@
 """Bounds that no scheduler passes: by hand, against all schedules of small cases, and policies."""
 
 from collections.abc import Iterator
+from copy import deepcopy
 from dataclasses import replace
 from functools import cache
 from itertools import product
@@ -11,12 +12,22 @@ import pytest
 from harness.costs.iteration import IterationTable
 from harness.engines.recorder import Recorder
 from harness.interface.policies import SchedulingPolicy
-from harness.runs.bound import Bounds, KnownLoad, Machine, bounds_of, mean_busy, shortest_remaining
+from harness.runs.bound import (
+    Bounds,
+    KnownLoad,
+    Machine,
+    bounds_of,
+    common_tokens,
+    mean_busy,
+    shortest_remaining,
+)
 from harness.tools.benchmarks.reference_load import reference_costs, serve_s, w1
 from harness.tools.benchmarks.speed import policies
 from harness.workloads.workload import Workload
 
-POLICIES = ("vllm", "ssjf_continuous", "srtf", "fastgen", "fastserve", "orca", "ltr", "vllm_swap")
+CACHING = ("vllm", "srtf", "ltr", "lpm", "hrrn", "uniboost", "lcf", "p_pas", "fair_batching")
+POLICIES = (*CACHING, "ssjf_continuous", "fastgen", "fastserve", "orca", "vllm_swap", "mc_sf")
+"""The first of them where prefixes are cached, too."""
 ROOMY = Machine(1, 10**9, 1000, 8192)
 
 
@@ -101,35 +112,49 @@ def test_no_schedule_of_equal_iterations_is_better(seed: int) -> None:
 
 @cache
 def made() -> dict[str, SchedulingPolicy]:
-    """Policies that keep nothing between runs."""
+    """Every policy."""
     return policies()
 
 
-def drawn(rng: np.random.Generator) -> Workload:
-    """A few requests of any lengths at any rate."""
+def drawn(rng: np.random.Generator, copies: int, *, shares: bool) -> Workload:
+    """A few requests of any lengths at any rate, when engines have loaded; some begin alike."""
     count = int(rng.integers(2, 40))
-    return replace(
-        w1(count, 1),
-        arrival_s=rng.exponential(1 / rng.choice([1, 4, 20, 200]), count).cumsum(),
-        prompt_tokens=rng.integers(1, 1500, count),
-        output_tokens=rng.integers(1, 400, count),
+    prompts, outputs = rng.integers(2, 1500, count), rng.integers(1, 400, count)
+    plain = replace(
+        w1(count, copies),
+        arrival_s=60.0 + rng.exponential(1 / rng.choice([1, 4, 20, 200]), count).cumsum(),
+        prompt_tokens=prompts,
+        output_tokens=outputs,
         max_output_tokens=np.full(count, 400),
     )
+    if not shares:
+        return plain
+    first = np.where(np.arange(count) > 0, 0, -1)
+    common = np.where(first < 0, 0, np.minimum(prompts, prompts[0]) * rng.random(count))
+    return replace(plain, prefix=first, prefix_tokens=common.astype(np.int64))
 
 
 @pytest.mark.parametrize("seed", range(200))
 def test_no_policy_passes_the_bound(seed: int) -> None:
-    rng = np.random.default_rng(seed)
-    requests, kv_bytes = drawn(rng), int(rng.choice([2, 8, 40])) * 10**9
+    """One or two copies, KV for few or all, prefixes cached or not."""
+    rng, copies, shares = np.random.default_rng(seed), 1 + seed % 2, seed % 3 == 0
+    names = CACHING if shares else POLICIES
+    requests, kv_bytes = drawn(rng, copies, shares=shares), int(rng.choice([2, 8, 40])) * 10**9
     costs, service = reference_costs({"kv_bytes": kv_bytes}), requests.services[0].id
     kv_tokens = costs.kv_blocks(service, 1) * costs.block_tokens(service)
-    known = load(
-        *zip(requests.arrival_s, requests.prompt_tokens, requests.output_tokens, strict=True)
+    none = np.zeros(len(requests))
+    known = KnownLoad(
+        requests.arrival_s,
+        requests.prompt_tokens,
+        requests.output_tokens,
+        common_tokens(requests) if shares else none.astype(np.int64),
+        none,
     )
-    least = bounds_of(costs.table(service, 1), Machine(1, kv_tokens, 512, 65536), known)
-    recorder = Recorder()
-    policy = made()[POLICIES[seed % len(POLICIES)]]
-    serve_s(policy, requests, 1, recorder, kv={"kv_bytes": kv_bytes})
+    machine = Machine(copies, kv_tokens, 512, 65536)
+    least = bounds_of(costs.table(service, 1), machine, known)
+    recorder, policy = Recorder(), deepcopy(made()[names[seed % len(names)]])
+    kv = {"kv_bytes": kv_bytes}
+    serve_s(policy, requests, copies, recorder, kv=kv, prefix_caching=shares)
     served = recorder.requests
     found = Bounds(
         float((served["finished_s"] - served["arrival_s"]).mean()),
