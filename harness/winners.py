@@ -47,7 +47,7 @@ MODEL = model_of_load(LOAD)
 COUNT, ALIKE = 5, 0.95
 REQUESTS = 1000
 """Of a setting: more than the league's, so that at loads below 1 requests wait, too."""
-LOG2_CELLS, SEEDS, MOST_SEEDS = 8, 3, 5
+LOG2_CELLS, SEEDS, MOST_SEEDS = 7, 3, 5
 LITTLE = 0.05
 """Share of the reference's JCT: below it an order of waiting requests has little to change."""
 DIMENSIONS: Mapping[str, Any] = {
