@@ -1,7 +1,7 @@
 """Every scheduler of one engine on the same loads: `python -m harness league [LOAD ...]`.
 
-The policies, their limits and objectives are those of `scenarios/scenario/league.yaml`, for
-applications of `compare_applications.yaml`; the loads, and the machines that serve them, of
+The policies, their limits and objectives are those of `scenarios/scenario/league_requests.yaml`,
+for applications of `compare_applications.yaml`; the loads, and the machines that serve them, of
 `scenarios/league.yaml`. Each load is served at shares of what the reference can serve of it, which
 is measured first, with the KV that the GPU has, and with room for a few requests. Writes
 league.csv: a row per load, share, KV, policy and figure, with its mean over seeds, its ratio to the
@@ -198,7 +198,7 @@ def page(found: pd.DataFrame, about: str, told: Collection[str]) -> str:
         for kind, names in kinds_of(found).items()
     }
     rows = of_requests(found)
-    drawn = KINDS["league"]["drawn"] if len(rows) else []
+    drawn = KINDS["league_requests"]["drawn"] if len(rows) else []
     frames = {
         "about": about,
         "context_tokens": CONTEXT_TOKENS,
@@ -267,7 +267,7 @@ def against(found: pd.DataFrame, figure: str) -> pd.DataFrame:
 def answers(found: pd.DataFrame, told: Collection[str]) -> list[str]:
     """Which policy where, by how much, how sure: a sentence for each figure, and one on noise."""
     said = []
-    for figure in KINDS["league"]["drawn"]:
+    for figure in KINDS["league_requests"]["drawn"]:
         parts = []
         rows = list(_ratios(found, figure))
         for zone in dict.fromkeys(it[1] for it in rows):

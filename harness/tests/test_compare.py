@@ -191,10 +191,11 @@ def test_policies_that_differ_in_name_alone_have_equal_figures(
     monkeypatch.setattr(api, "policies_of", lambda _: ["vllm"])
     monkeypatch.setattr(of_league, "SEEDS", (0,))
     monkeypatch.setattr(of_league, "SHARES", (0.95,))
+    monkeypatch.setattr(of_league, "SHORT_SHARES", (0.95,))
     ranked, _ = of_league.league(
         ["sharegpt"], policies=["same"], results=tmp_path, more=(search, *ALONE)
     )
-    judged = ranked[ranked["figure"].isin(of_league.KINDS["compare"]["judged"])]
+    judged = ranked[ranked["figure"].isin(of_league.KINDS["league_requests"]["judged"])]
     assert (judged["rank"] == 1).all()
     assert (judged.groupby(["kv", "figure"])["value"].nunique() == 1).all()
 

@@ -24,7 +24,7 @@ def runs() -> pd.DataFrame:
     place = {"load": "sharegpt", "share": 0.5, "kv": "ample"}
     return pd.DataFrame(
         {**place, POLICY: policy, "config.seed": seed, "preemptions": 1.0}
-        | dict.fromkeys(KINDS["league"]["judged"], jct_s)
+        | dict.fromkeys(KINDS["league_requests"]["judged"], jct_s)
         | {"slo_attainment": met}
         for seed in (0, 1, 2)
         for policy, jct_s, met in (("vllm", 1.0, 0.8), ("b", 1.5, 1.0), ("c", 3.0, 0.0))
@@ -55,7 +55,7 @@ def rows_of(values: dict[str, tuple[float, float, float]], bound: float = 0.5) -
     """Mean JCT and P99 TTFT of policies in three settings where KV is short, at a load of 1.5."""
     parts = []
     for place, load in enumerate(("azure_conv", "azure_code", "mooncake")):
-        for figure in KINDS["league"]["drawn"]:
+        for figure in KINDS["league_requests"]["drawn"]:
             for policy, each in values.items():
                 ratio = each[place] / values["vllm"][place]
                 row = {"load": load, "share": 1.5, "kv": "short", "policy": policy}

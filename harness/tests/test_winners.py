@@ -30,7 +30,7 @@ def league_of(regrets: dict[str, float]) -> pd.DataFrame:
     return pd.DataFrame(
         {**place, "policy": policy, "figure": figure, "value": 1 + regret, "regret": regret}
         for policy, regret in regrets.items()
-        for figure in KINDS["league"]["judged"]
+        for figure in KINDS["league_requests"]["judged"]
     )
 
 
@@ -116,7 +116,8 @@ def test_cells_without_a_winner_say_which_policies_lead_together() -> None:
     )
 
 
-def test_limits_around_settings_leave_none_of_them_out() -> None:
+def test_limits_around_settings_leave_none_of_them_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(winners, "LOG2_CELLS", 8)
     assert (outwards(0.1314, ceil), outwards(0.14, ceil), outwards(1.38, floor)) == (
         0.14,
         0.14,
@@ -154,7 +155,7 @@ def test_the_command_writes_cells_sentences_picture_and_page(
     assert {f"{JCT} winner", "ttft_s_p99 winner"} <= {*won}
     page = (tmp_path / "pages" / "league.md").read_text()
     assert page.startswith(f"# League\n\n{marks[0]}Which policy wins where: ")
-    assert page.endswith(f"(../figures/league_winners.png)\n{marks[1]}\nMore.\n")
+    assert page.endswith(f" of all.\n{marks[1]}\nMore.\n")
     assert "of 8 settings" in page
     for name in ("league/winners.json", "figures/league_winners.png", "figures/league_winners.pdf"):
         assert (tmp_path / name).is_file()

@@ -48,17 +48,18 @@ from harness.tools.benchmarks.speed import kinds
 from harness.workloads.workload import Workload
 
 TOKENS = 65536
+OF_REAL_MODELS = ("shared_skip_join", "uniboost")
 FOLLOWED = {
     name: (kind, policy)
     for kind, members in kinds().items()
     if kind not in ("draft", "renewed")
     for name, policy in members.items()
-    if Capability.SWAP not in policy.requires and name != "shared_skip_join"
+    if Capability.SWAP not in policy.requires and name not in OF_REAL_MODELS
 }
 """Policies that are a priority order and need no host memory: of the tree, and of benchmarks.
 
-Left out are orders of which keys are asked again, which forecasts do not do, and the policy of
-which the key asks the costs of a real model.
+Left out are orders of which keys are asked again, which forecasts do not do, and policies of which
+the keys ask the costs of a real model.
 """
 BLOCKS = {"allocation": [600]}
 """Of KV; an order that sets aside a whole context never fits less."""
