@@ -146,11 +146,11 @@ def verdicts(found: pd.DataFrame, starved: list[dict[str, Any]]) -> dict[str, st
             else ""
         )
         parts.append(
-            f"by {header_of(figure)} it {holds}: {best}, beaten least often, is so in "
+            f"By {header_of(figure)} it {holds}: {best}, beaten least often, is so in "
             f"{int(beaten[best])} of {settings} settings, by {worst[best]:.0%} at most{adaptive}"
         )
     return {
-        "budgets": f"{'. '.join(parts)}.".replace(". by", ". By"),
+        "budgets": f"{'. '.join(parts)}.",
         "starvation": _starved(starved),
     }
 
@@ -165,7 +165,11 @@ def _starved(found: list[dict[str, Any]]) -> str:
         f"{mean[policy]} of its {header_of(STARVED[1])}"
         for policy in tail
     )
-    return f"{said}." if said else f"No league of {ORDER} is there."
+    if not said:
+        return f"No league of {ORDER} is there."
+    starve = REFERENCE in tail and float(tail[REFERENCE].split()[0]) < 1
+    first = "the tail waits longer than" if starve else "the tail waits no longer than"
+    return f"Under {ORDER} {first} under {REFERENCE}. {said}."
 
 
 def content_of(found: pd.DataFrame, league: pd.DataFrame) -> dict[str, Any]:

@@ -36,7 +36,7 @@ def test_no_budget_is_best_at_both_loads_by_hand() -> None:
     assert [said[it]["beaten"] for it in (LEAST, MOST)] == [1, 1]
     assert said["p_pas"]["most"] == pytest.approx(-0.1)
     text = verdicts(found, [])["budgets"]
-    assert text.startswith(f"by mean JCT s it holds: {LEAST}, beaten least often, is so in 1 of 2")
+    assert text.startswith(f"By mean JCT s it holds: {LEAST}, beaten least often, is so in 1 of 2")
     assert "p_pas takes 0.85 [" in text
 
 
@@ -47,7 +47,7 @@ def test_one_budget_is_best_by_hand() -> None:
     )
     text = verdicts(found, [])["budgets"]
     assert text.startswith(
-        f"by mean JCT s it does not hold: {MOST}, beaten least often, is so in 0"
+        f"By mean JCT s it does not hold: {MOST}, beaten least often, is so in 0"
     )
 
 
@@ -65,5 +65,5 @@ def test_starvation_is_over_the_cache_aware_order_by_hand() -> None:
     assert tail["mean"].startswith("0.45 [")
     assert mean["mean"].startswith("1.00 [")
     said = verdicts(against_static(rows_of({(0.5, MOST): 1.0})), starvation_said(league))
-    assert said["starvation"].startswith("lpm_aging takes 0.45 [")
+    assert "vllm. lpm_aging takes 0.45 [" in said["starvation"]
     assert "of the P99 TTFT s of lpm and 1.00 [" in said["starvation"]
