@@ -194,6 +194,6 @@ def write_checks(*, publish: bool) -> None:
     folder = published.place("", publish=publish)
     content = content_of(budgets(), league_of(folder))
     published.write(folder / "league" / "checks.json", json.dumps(content, indent=1) + "\n")
-    part = render("league_checks.md.j2", **content)
+    part = render("checks.md.j2", **content)
     write_part(folder, "checks", part)
     print(part)

@@ -274,6 +274,12 @@ def winners(results: Path) -> Frames:
     return found
 
 
+def checks(results: Path) -> Frames:
+    """What came out of two public statements on the league's loads."""
+    found: Frames = read_json(results / "league" / "checks.json")
+    return found
+
+
 def _condition_row(claim: Claim, one: Mapping[str, Any], space: Space) -> dict[str, str]:
     start, tried = one["at_start"], sum(one["counts"].values())
     share = "" if start["share"] is None else f", {start['share']:.2f} of the claimed effect"
@@ -396,7 +402,7 @@ PARTS = {
     part.__name__.replace("_", "-"): part
     for part in (
         *(holds, costs, engines, served, predictor, verify, bench, fidelity, fidelity_vllm),
-        *(fidelity_headline, fidelity_runs, overhead, starting, conditions, winners, plans),
+        *(fidelity_headline, fidelity_runs, overhead, starting, conditions, winners, checks, plans),
         observed,
     )
 }
