@@ -165,6 +165,8 @@ class UniBoostAda(UniBoost):
             raise ValueError(f"policy.least is {least}, it must be from 1 to policy.window")
         if not most_gamma_per_s >= _LEAST_GAMMA:
             raise ValueError(f"policy.most_gamma_per_s is {most_gamma_per_s}, not 1 or more")
+        if not every_s >= 0:
+            raise ValueError(f"policy.every_s is {every_s}, it must be at least 0")
         self._latencies_s: deque[float] = deque(maxlen=window)
         self._least, self._every_s, self._most_gamma = least, every_s, most_gamma_per_s
         self._set_s = -inf
