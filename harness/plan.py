@@ -346,7 +346,7 @@ def written(found: CapacityPlan, folder: Path) -> list[Path]:
             "is_kept": one.is_kept,
             "is_least": one.is_least,
             **_columns(ready, one),
-            "why": one.why,
+            "why": one.why.replace(f"{ROOT}/", ""),
         }
         for one in found.found
     ]
