@@ -85,7 +85,7 @@ def league(
     of the scenario, of which `only` some and the reference where they are named; `more` are further
     words of a command line.
     """
-    parts = []
+    parts, bases = [], dict[str, str]()
     for name in names:
         words = [*words_of(name, results), *more]
         axes = {"seed": [*SEEDS], "policy": [*_entered(name, only), *policies]}
@@ -101,9 +101,11 @@ def league(
             matrix = word("++matrix", {"workload.arrivals.rate_per_s": [*rates], **axes})
             rows = served([*words, f"hardware.kv_bytes={memory}", matrix])
             parts.append(rows.assign(load=name, share=rows[RATE].map(rates), kv=kv))
+            bases.setdefault(str(MACHINES[PLACES[name][1]]["said"]), basis(rows))
         print(f"{name}: {ample_per_s:.3g}/s, with short KV {short_per_s:.3g}/s", flush=True)
     found = [bounded(judged(rows), rows) for rows in parts]
-    return pd.concat(found, ignore_index=True), basis(parts[0])
+    said = (about if len(bases) == 1 else f"{machine}: {about}" for machine, about in bases.items())
+    return pd.concat(found, ignore_index=True), ". ".join(said)
 
 
 def judged(rows: pd.DataFrame) -> pd.DataFrame:
@@ -362,7 +364,8 @@ def write_league(loads: Sequence[str], policies: Sequence[str], *, publish: bool
     told = told_lengths(found["load"].unique())
     text, rows = page(found, about, told), of_requests(found)
     answered = answers(rows, told) if len(rows) else []
-    published.write(folder / "league" / "answers.json", json.dumps(answered, indent=1) + "\n")
+    content = {"answers": answered, "about": about}
+    published.write(folder / "league" / "answers.json", json.dumps(content, indent=1) + "\n")
     published.write(folder / "league" / "league.csv", found.round(6).to_csv(index=False))
     published.write(folder / "pages" / "league.md", text)
     ticks = found["share"].map("{:g}".format) + found["kv"].map({AMPLE: "", SHORT: "s"})

@@ -101,7 +101,7 @@ def holds(results: Path) -> Frames:
         maps = maps_of(path.stem, results)
         papers.append({"name": path.stem, "headline": said, "counts": counts, "maps": maps})
     league = results / "league" / "answers.json"
-    return {"papers": papers, "league": read_json(league) if league.is_file() else []}
+    return {"papers": papers, "league": read_json(league) if league.is_file() else {}}
 
 
 def headline(page: Path) -> tuple[str, str]:
