@@ -2,7 +2,9 @@
 
 from dataclasses import dataclass, field
 from math import inf
-from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from harness.costs.iteration import IterationTable, table_record
 from harness.costs.model import TableCosts
@@ -27,7 +29,7 @@ class Deciding:
     is_timed: bool
     is_measured: bool
     fixed_s: float
-    _records: dict[tuple[ServiceId, int, bool], Any] = field(default_factory=dict)
+    _records: dict[tuple[ServiceId, int, bool], NDArray[np.void]] = field(default_factory=dict)
     _tables: dict[tuple[ServiceId, int], IterationTable] = field(default_factory=dict)
 
     @classmethod
@@ -56,15 +58,15 @@ class Deciding:
             )
         return self._tables[key]
 
-    def record(self, service: ServiceId, tensor_parallel: int, *, whole: bool) -> Any:
-        """The table as a record, which compiled functions take at a fraction of the cost.
+    def record(self, service: ServiceId, tensor_parallel: int, *, whole: bool) -> NDArray[np.void]:
+        """The table as an array of one record, which compiled functions take at a small cost.
 
         Of a request-level batch (`whole`), deciding is not included.
         """
         key = service, tensor_parallel, whole
         if key not in self._records:
             costs = self.costs if whole else self
-            self._records[key] = table_record(costs.table(service, tensor_parallel))[0]
+            self._records[key] = table_record(costs.table(service, tensor_parallel))
         return self._records[key]
 
     def before_s(self, measured_s: float, *, whole: bool) -> float:

@@ -1,151 +1,158 @@
-"""A batch on its way: what it computes, how long that takes, and how much of it is over."""
+"""A batch that a policy has written, on its way; what it computes is counted in compiled code."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
+from math import inf
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from harness.costs.iteration import (
-    decode_iterations_within,
-    decode_run_seconds,
-    work_seconds,
-)
 from harness.engines.iteration_log import LogRow, row_of
 from harness.engines.simulator.group import LiveGroup, LiveRequest
+from harness.engines.simulator.kernel import given
+from harness.engines.simulator.kernel.layout import ALL, FIRST
 from harness.engines.state import Ints, KvUse
-from harness.engines.token_gaps import note_batch
-from harness.interface.decisions import Batch
+from harness.interface.decisions import Batch, Until
 from harness.interface.entities import RequestId, Work
+from harness.interface.policies import CostModel
+
+_UNTIL = {Until.ITERATION: 0, Until.FIRST: FIRST, Until.ALL: ALL}
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Flight:
-    """A batch being computed: `iterations` of it, the last of which ends at `ends_s`.
+    """A batch being computed: a record of `given.FLIGHT`, which compiled code writes.
 
-    All are alike, or those after the first compute `then`. `views` and `ids` are of the requests of
-    the batch, `prompts` those that do not decode at first. Taking requests in, deciding, and
-    waiting for KV to be copied take `before_s` before the first. What the first `booked` of them
-    have produced is known already. All take `slows` times as long as on all SMs, alone. `use` is
-    there if the log is kept.
+    `rows` has that record, `row`, alone; `table` has the costs. `views`, `ids` and `tokens` are of
+    the requests of the batch; `made` has what each has produced in the iterations counted last.
+    `use` is there if the log is kept.
     """
 
     live: LiveGroup
     batch: Batch
     views: list[LiveRequest]
     ids: Ints
-    work: Work
-    prompts: list[RequestId]
-    table: Any
+    tokens: Ints
+    table: NDArray[np.void]
+    rows: NDArray[np.void]
+    row: Any
+    made: Ints
+    has_prompts: bool
     start_s: float
-    iterations: int
-    ends_s: float
-    then: Work | None = None
-    before_s: float = 0.0
+    iterations: int = 1
     booked: int = 0
-    slows: float = 1.0
+    ends_s: float = inf
     use: KvUse | None = None
 
-    def seconds(self, iterations: int) -> float:
-        """Seconds of the first `iterations` of them, and of what is before."""
-        work, then = self.work, self.then
-        if then is None and work.prefill_requests == 0:
-            return self.before_s + self._decodes_s(work, iterations)
-        first_s = self.before_s + self.slows * work_seconds(self.table, work)
-        return first_s if then is None else first_s + self._decodes_s(then, iterations - 1)
-
-    def _decodes_s(self, first: Work, iterations: int) -> float:
-        return self.slows * float(
-            decode_run_seconds(
-                self.table,
-                first.decode_requests,
-                first.context_tokens,
-                first.longest_tokens,
-                iterations,
-            )
+    @classmethod
+    def of(cls, live: LiveGroup, batch: Batch, table: NDArray[np.void], *, pads: bool) -> "Flight":
+        """One that is not under way, of members of a group."""
+        views = [live.members[request] for request in batch.tokens]
+        ids = np.fromiter(batch.tokens, np.int64, len(views))
+        tokens = np.fromiter(batch.tokens.values(), np.int64, len(views))
+        made, rows = np.empty(len(views), np.int64), np.zeros(1, given.FLIGHT)
+        share, until = batch.gpu_share, _UNTIL[batch.until]
+        requests = live.state.arrays.rows
+        has_prompts = given.fill(requests, rows, ids, tokens, live.now_s, share, until, pads)
+        return cls(
+            live, batch, views, ids, tokens, table, rows, rows[0], made, has_prompts, live.now_s
         )
 
-    def rows(self) -> Iterator[LogRow]:
+    @property
+    def first_s(self) -> float:
+        """Seconds of the first of them, without what is before it."""
+        return float(self.row["slows"]) * float(given.first_s(self.table, self.rows))
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether its requests stay together until answers are there."""
+        return self.batch.until is not Until.ITERATION
+
+    @property
+    def work(self) -> Work:
+        """What its first iteration computes."""
+        return Work(*self.row.item()[: given.WORKS])
+
+    def compute(self, work: Work) -> None:
+        """Its first iteration computes this instead."""
+        for name in Work.__slots__:
+            self.row[name] = getattr(work, name)
+
+    def begin(self, iterations: int) -> None:
+        """So many of it are computed from now on."""
+        requests, self.iterations = self.live.state.arrays.rows, iterations
+        self.ends_s = given.begin(requests, self.table, self.rows, self.ids, iterations)
+
+    def cut(self, now_s: float) -> bool:
+        """Something has happened: a run ends at its next boundary. Whether that is earlier."""
+        if self.iterations == 1 or self.is_whole:
+            return False
+        iterations = given.cut(self.table, self.rows, now_s)
+        if iterations == self.iterations:
+            return False
+        self.iterations, self.ends_s = iterations, float(self.row["ends_s"])
+        return True
+
+    def ended_by(self, now_s: float) -> int:
+        """How many have ended by a time before the last one does."""
+        if self.iterations == 1 or self.is_whole:
+            return 0
+        return int(given.ended_by(self.table, self.rows, now_s))
+
+    def within(self, seconds: float, most: int) -> int:
+        """Fewest iterations of decodes, of `most`, that take at least so long; else `most`."""
+        return int(given.within(self.table, self.rows, seconds, most))
+
+    def end_s(self, iterations: int) -> float:
+        """When so many of it have ended, or none."""
+        return float(given.end_s(self.table, self.rows, iterations))
+
+    def slow(self, costs: CostModel, alone: NDArray[np.void], share_in_flight: float) -> None:
+        """It takes longer on its share of the SMs, and as what is in flight has more than all.
+
+        Both tables are of the same costs, `alone` without what deciding takes.
+        """
+        batch, slows = self.batch, 1.0
+        if batch.gpu_share < 1.0:
+            degree = self.live.group.tensor_parallel
+            slows = costs.iteration_s(batch.service, degree, self.work, gpu_share=batch.gpu_share)
+            slows /= given.first_s(alone, self.rows)
+        self.row["slows"] = slows * max(1.0, batch.gpu_share + share_in_flight)
+
+    def book(self, iterations: int, answered: Ints) -> list[RequestId]:
+        """Count tokens and time up to the iteration `iterations`; returns requests answered.
+
+        `answered` is scratch.
+        """
+        arrays = self.live.state.arrays
+        count = given.book(
+            arrays.rows,
+            arrays.gaps,
+            self.table,
+            self.rows,
+            self.ids,
+            self.tokens,
+            iterations,
+            self.made,
+            answered,
+        )
+        self.booked = iterations
+        self.live.note_behind(self.views, self.ids)
+        found: list[RequestId] = answered[:count].tolist()
+        return found
+
+    def log_rows(self) -> Iterator[LogRow]:
         """What the log has of it when it is over, if that is kept."""
         if self.use is None:
             return
-        first = self.iterations if self.then is None else 1
-        until_s = self.ends_s if first == self.iterations else self.start_s + self.seconds(1)
-        yield row_of(self.start_s, until_s - self.start_s, first, self.work, self.use)
-        if self.then is not None and self.iterations > 1:
-            use = self.use._replace(held_tokens=self.use.held_tokens + len(self.batch.tokens))
-            left = self.iterations - 1
-            yield row_of(until_s, self.ends_s - until_s, left, self.then, use)
-
-    def iterations_within(self, seconds: float) -> int:
-        """Fewest of its iterations, all alike, that take at least so long; all if none do."""
-        work = self.work
-        return int(
-            decode_iterations_within(
-                self.table,
-                work.decode_requests,
-                work.context_tokens,
-                work.longest_tokens,
-                (seconds - self.before_s) / self.slows,
-                self.iterations,
-            )
-        )
-
-    def ended_by(self, now_s: float) -> int:
-        """Iterations that have ended by a time before the last one does."""
-        if self.iterations == 1 or self.then is not None:
-            return 0
-        begun = self.iterations_within(now_s - self.start_s)
-        ended = begun if self.start_s + self.seconds(begun) <= now_s else begun - 1
-        return min(ended, self.iterations - 1)
-
-    def end_s(self, iterations: int) -> float:
-        """When so many of them have ended, or none."""
-        if iterations == self.iterations:
-            return self.ends_s
-        return self.start_s + self.seconds(iterations) if iterations else self.start_s
-
-    def note_gaps(self, made: Mapping[RequestId, int], more: int, to_s: float) -> None:
-        """Count the gaps between the tokens of so many further iterations, which end at `to_s`."""
-        arrays, ids, first_s, second_s = self.live.state.arrays, self.ids, to_s, 0.0
-        if 0 in made.values():
-            ids = np.array([request for request, tokens in made.items() if tokens], np.int64)
-            if not len(ids):
-                return
-        if more > 1:
-            first_s = self.end_s(self.booked + 1)
-            second_s = self.end_s(self.booked + 2) - first_s
-        note_batch(arrays.rows, arrays.gaps, ids, first_s, second_s, to_s, more)
-
-
-def work_of(
-    views: Iterable[LiveRequest], batch: Batch, *, pads: bool
-) -> tuple[Work, list[RequestId]]:
-    """What a batch of requests computes, and which of them do not decode."""
-    prompts = []
-    decodes = tokens_in = context = longest = longest_prompt = 0
-    attended = 0.0
-    for view, (request, tokens) in zip(views, batch.tokens.items(), strict=True):
-        held, total = view.kv_tokens, view.context_tokens
-        # `is_decode`, without a call for each
-        if 0 < held == total - 1 >= view.facts.prompt_tokens:
-            decodes += 1
-            context += total
-            if total > longest:
-                longest = total
-        else:
-            prompts.append(request)
-            tokens_in += tokens
-            longest_prompt = max(longest_prompt, tokens)
-            attended += tokens * (2.0 * (held + tokens) - tokens)
-    padded = tokens_in
-    if pads:
-        padded = len(prompts) * longest_prompt
-        attended = len(prompts) * float(longest_prompt) ** 2
-    return Work(len(prompts), tokens_in, padded, attended, decodes, context, longest), prompts
-
-
-def decodes_after(views: Iterable[LiveRequest]) -> Work:
-    """What each iteration after the first computes of a batch that no request joins or leaves."""
-    contexts = [view.context_tokens + 1 for view in views]
-    return Work(0, 0, 0, 0.0, len(contexts), sum(contexts), max(contexts))
+        start_s, iterations = self.start_s, self.iterations
+        first = 1 if self.is_whole else iterations
+        until_s = self.end_s(first)
+        yield row_of(start_s, until_s - start_s, first, self.work, self.use)
+        if first < iterations:
+            size = len(self.ids)
+            use = self.use._replace(held_tokens=self.use.held_tokens + size)
+            context = int(self.row["later_context_tokens"])
+            later = Work(0, 0, 0, 0.0, size, context, int(self.row["later_longest_tokens"]))
+            yield row_of(until_s, self.ends_s - until_s, iterations - first, later, use)

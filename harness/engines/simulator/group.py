@@ -1,5 +1,6 @@
 """Groups on the virtual clock: their requests, their KV and what they compute."""
 
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
@@ -97,12 +98,14 @@ _set_swapped: Callable[[LiveRequest, int], None] = LiveRequest.__dict__["swapped
 class LiveGroup:
     """One group: its requests, its KV and what it is computing.
 
-    Requests land in `inbox`. Stepped decision by decision, they become `members`; under a priority
-    order they go into the arrays of compiled code, where the group has the `number`; views are
-    built when something looks. Until `busy_until_s` what it has computed is recorded. `is_stepped`
-    says that it has been, `wake_s` when its policy asked last to be asked again; `told` has the
-    keys of its requests under the order that it follows. Taking requests in takes `received_s`, by
-    service, and those that have come since its last iteration began take `receiving_s` together.
+    Requests land in `inbox`. Stepped decision by decision, they become `members`; compiled code
+    counts what they produce, and the views of those `behind` follow when something looks. Under a
+    priority order they go into the arrays of compiled code, where the group has the `number`, and
+    views are built when something looks. Until `busy_until_s` what it has computed is recorded.
+    `is_stepped` says that it has been stepped, `wake_s` when its policy asked last to be asked
+    again; `told` has the keys of its requests under the order that it follows. Taking requests in
+    takes `received_s`, by service, and those that have come since its last iteration began take
+    `receiving_s` together.
     """
 
     group: Group
@@ -125,6 +128,7 @@ class LiveGroup:
     is_stepped: bool = False
     inbox: list[int] = field(default_factory=list)
     members: dict[RequestId, LiveRequest] = field(default_factory=dict)
+    behind: dict[int, tuple[Sequence[LiveRequest], Ints]] = field(default_factory=dict)
     in_flight: tuple[Batch, ...] = ()
     priority_order: PriorityOrder | None = None
     is_compiled: bool = False
@@ -157,6 +161,8 @@ class LiveGroup:
         if self.is_compiled:
             return {RequestId(i): self._view(i) for i in self.open_ids().tolist()}
         self.absorb()
+        if self.behind:
+            self.refresh()
         return MappingProxyType(self.members)
 
     @property
@@ -263,6 +269,7 @@ class LiveGroup:
 
     def let_go(self, request: RequestId) -> None:
         """A member goes elsewhere: what it holds is lost, also in host memory."""
+        self.refresh()
         view = self.members[request]
         if view.kv_tokens or view.swapped_tokens:
             self.preempt(request)
@@ -276,43 +283,18 @@ class LiveGroup:
         self.state.arrays.kv[request] = 0
         del self.members[request]
 
-    def produce(
-        self,
-        batch: Batch,
-        views: Sequence[LiveRequest],
-        ids: Ints,
-        iterations: int,
-        seconds: float,
-        first_s: float,
-    ) -> tuple[dict[RequestId, int], list[RequestId]]:
-        """A batch of members ends now, computed so many times; first tokens came at `first_s`.
+    def note_behind(self, views: Sequence[LiveRequest], ids: Ints) -> None:
+        """Compiled code has let these members grow; their views follow when something looks."""
+        self.behind[id(ids)] = views, ids
 
-        `views` and `ids` are of its requests. Returns the tokens that each has produced, and which
-        are answered: those whose answer needs fewer iterations have gone on as padding.
-        """
-        arrays, made = self.state.arrays, dict.fromkeys(batch.tokens, iterations)
-        answered, held_tokens = [], []
-        for view, (request, computed) in zip(views, batch.tokens.items(), strict=True):
-            context, last = view.context_tokens, view._last_tokens
-            tokens = iterations if context + iterations <= last else last - context
-            held = view.kv_tokens + computed + tokens - 1
-            _set_kv(view, held)
-            held_tokens.append(held)
-            if held < context:
-                made[request] = 0
-                continue
-            if context == view.facts.prompt_tokens:
-                arrays.first_token_s[request] = first_s
-            if tokens < iterations:
-                made[request] = tokens
-            context += tokens
-            _set_context(view, context)
-            if context == last:
-                answered.append(request)
-        arrays.generated[ids] += np.fromiter(made.values(), np.int64, len(made))
-        arrays.kv[ids] = held_tokens
-        arrays.gpu_s[ids] += seconds
-        return made, answered
+    def refresh(self) -> None:
+        """The views of members are as compiled code has left them."""
+        arrays = self.state.arrays
+        for views, ids in self.behind.values():
+            contexts = arrays.prompt[ids] + arrays.generated[ids]
+            deque(map(_set_context, views, contexts.tolist()), maxlen=0)
+            deque(map(_set_kv, views, arrays.kv[ids].tolist()), maxlen=0)
+        self.behind.clear()
 
     def open_ids(self) -> Ints:
         """Unfinished requests here, ascending."""

@@ -7,6 +7,8 @@ from time import perf_counter
 import numpy as np
 
 from harness.core.applied import after
+from harness.core.fill import is_decode
+from harness.costs.iteration import MAX_REQUESTS
 from harness.engines.ask import ask_schedule, refuse_idling, refuse_shares
 from harness.engines.iteration_log import use_of
 from harness.engines.live import LiveState
@@ -14,15 +16,18 @@ from harness.engines.overruns import overruns, within_promises
 from harness.engines.recorder import GpuUse, Recorder
 from harness.engines.simulator.cached_contents import NEEDS_WHOLE_PROMPTS, CachedContents
 from harness.engines.simulator.deciding import Deciding
-from harness.engines.simulator.flight import Flight, decodes_after, work_of
-from harness.engines.simulator.group import LiveGroup, tokens_left
+from harness.engines.simulator.flight import Flight
+from harness.engines.simulator.group import LiveGroup
+from harness.engines.simulator.kernel import given
 from harness.engines.simulator.rules import is_compiled
 from harness.engines.simulator.timeline import Due, Timeline
+from harness.engines.state import Ints
 from harness.engines.told_keys import Heard
 from harness.interface.decisions import Batch, Decision, Until
-from harness.interface.entities import RequestId, Work
+from harness.interface.entities import RequestId
 from harness.interface.events import Event, Iterated, Overran
 from harness.interface.policies import Capability, CostModel, SchedulingPolicy
+from harness.interface.views import missing_tokens
 
 
 @dataclass(slots=True)
@@ -31,11 +36,10 @@ class Promises:
 
     _next: dict[int, Decision] = field(default_factory=dict)
 
-    def note(self, live: LiveGroup, decision: Decision, prompts: list[RequestId]) -> None:
+    def note(self, live: LiveGroup, decision: Decision, flight: Flight) -> None:
         """Keep what a steady decision means next; a prompt that is cut must be asked about."""
-        (batch,) = decision.launch
-        views = [live.members[request] for request in prompts]
-        if any(v.context_tokens - v.kv_tokens > batch.tokens[v.facts.id] for v in views):
+        batch = flight.batch
+        if any(missing_tokens(view) > batch.tokens[view.facts.id] for view in flight.views):
             return
         decodes = replace(batch, tokens=dict.fromkeys(batch.tokens, 1))
         left = None if decision.at_most is None else decision.at_most - 1
@@ -84,6 +88,7 @@ class Stepper:
     stirred: set[int] = field(default_factory=set)
     promises: Promises = field(default_factory=Promises)
     contents: CachedContents | None = None
+    answered: Ints = field(default_factory=lambda: np.zeros(MAX_REQUESTS, np.int64))
 
     def under_way(self, live: LiveGroup) -> Sequence[Flight]:
         """The batches of a group that are being computed."""
@@ -114,6 +119,7 @@ class Stepper:
             return None
         self.stirred.discard(id(live))
         self._book_ended(self.under_way(live))
+        live.refresh()
         if (promised := self.promises.take(live)) is not None:
             self.apply(live, promised, pads=False, seconds=0.0)
             return None
@@ -190,76 +196,71 @@ class Stepper:
                     self._start(request)
 
     def _flight(self, live: LiveGroup, batch: Batch, *, pads: bool, seconds: float) -> Flight:
-        """A batch of one iteration, or of as many as answers need."""
-        views = [live.members[request] for request in batch.tokens]
-        work, prompts = work_of(views, batch, pads=pads)
-        read_s = 0.0
-        if self.contents is not None and prompts:
-            tokens = {request: batch.tokens[request] for request in prompts}
-            is_cut = any(live.members[it].context_tokens != count for it, count in tokens.items())
-            if pads or is_cut or batch.until is not Until.ITERATION:
-                raise ValueError(NEEDS_WHOLE_PROMPTS)
-            work, read_s = self.contents.read(tokens, work, live.now_s)
-        service, tp = batch.service, live.group.tensor_parallel
+        """A batch that is about to begin, with what slows it and what is before it."""
         whole = batch.until is not Until.ITERATION
-        table = self.deciding.record(service, tp, whole=whole)
-        ids = np.array([*batch.tokens], np.int64)
-        flight = Flight(live, batch, views, ids, work, prompts, table, live.now_s, 1, 0.0)
-        flight.slows = self._slows(live, batch, work)
+        table = self.deciding.record(batch.service, live.group.tensor_parallel, whole=whole)
+        flight = Flight.of(live, batch, table, pads=pads)
+        before_s = 0.0
+        if self.contents is not None and flight.has_prompts:
+            before_s = self._read(self.contents, flight, pads=pads)
+        share_in_flight = 0.0
+        if self.slows_beyond_all:
+            share_in_flight = sum(other.gpu_share for other in live.in_flight)
+        if batch.gpu_share < 1.0 or share_in_flight:
+            alone = self.deciding.record(batch.service, live.group.tensor_parallel, whole=True)
+            flight.slow(self.costs, alone, share_in_flight)
         if live.host.idle_s > live.now_s:
-            read_s += live.host.longer_s(live.now_s, flight.seconds(1))
-        flight.before_s = read_s + self.deciding.before_s(seconds, whole=whole)
-        flight.before_s += live.receiving_s
+            before_s += live.host.longer_s(live.now_s, flight.first_s)
+        before_s += self.deciding.before_s(seconds, whole=whole) + live.receiving_s
         live.receiving_s = 0.0
-        if whole:
-            flight.then = decodes_after(views)
-            left = list(map(tokens_left, views))
-            flight.iterations = min(left) if batch.until is Until.FIRST else max(left)
+        if before_s:
+            flight.row["before_s"] = before_s
         return flight
 
-    def _slows(self, live: LiveGroup, batch: Batch, work: Work) -> float:
-        """How many times longer its share of the SMs makes a batch, and what others have of them.
+    def _read(self, contents: CachedContents, flight: Flight, *, pads: bool) -> float:
+        """Calls begin that read what is cached; seconds until all have it.
 
-        Those in flight do not become slower by one that starts after them.
+        ValueError where their prompts are not whole.
         """
-        share, slows = batch.gpu_share, 1.0
-        if share < 1.0:
-            place = batch.service, live.group.tensor_parallel
-            slows = self.costs.iteration_s(*place, work, gpu_share=share)
-            slows /= self.costs.iteration_s(*place, work)
-        if self.slows_beyond_all:
-            slows *= max(1.0, share + sum(other.gpu_share for other in live.in_flight))
-        return slows
+        live, batch = flight.live, flight.batch
+        tokens = {
+            request: batch.tokens[request]
+            for request, view in zip(batch.tokens, flight.views, strict=True)
+            if not is_decode(view)
+        }
+        is_cut = any(live.members[it].context_tokens != count for it, count in tokens.items())
+        if pads or is_cut or flight.is_whole:
+            raise ValueError(NEEDS_WHOLE_PROMPTS)
+        work, read_s = contents.read(tokens, flight.work, live.now_s)
+        flight.compute(work)
+        return read_s
 
     def _launch(self, flight: Flight, decision: Decision) -> None:
-        live, batch, prompts = flight.live, flight.batch, flight.prompts
-        if live.in_flight and (prompts or not live.kv.fits(self._to_grow(live))):
+        live, batch = flight.live, flight.batch
+        if live.in_flight and (flight.has_prompts or not live.kv.fits(self._to_grow(live))):
             self._cut(live)
-        if decision.steady and self.fast_forward and not prompts and flight.then is None:
-            flight.iterations = self._steady_iterations(flight, decision)
-        elif decision.steady and self.fast_forward and flight.then is None and batch.gpu_share == 1:
-            self.promises.note(live, decision, prompts)
+        iterations, repeats = 1, decision.steady and self.fast_forward and not flight.is_whole
+        if flight.is_whole:
+            name = "fewest_left" if batch.until is Until.FIRST else "most_left"
+            iterations = int(flight.row[name])
+        elif repeats and not flight.has_prompts:
+            iterations = self._steady_iterations(flight, decision)
+        elif repeats and batch.gpu_share == 1:
+            self.promises.note(live, decision, flight)
         if self.deciding.is_timed:
-            self.recorder.timed_iterations += flight.iterations
+            self.recorder.timed_iterations += iterations
         if self.recorder.keep_iterations:
             flight.use = use_of(live, batch.service, batch.tokens)
         if batch.until is Until.FIRST:
             self._pass_over(live, batch)
-        for request in prompts:
-            self._start(request)
         live.in_flight = (*live.in_flight, batch)
         self.flights.setdefault(id(live), []).append(flight)
-        flight.ends_s = live.now_s + flight.seconds(flight.iterations)
+        flight.begin(iterations)
         self.timeline.add(flight.ends_s, Due.BATCH_ENDS, flight)
 
     def _start(self, request: RequestId) -> None:
-        """Note when a request begins to run, first or again."""
-        arrays, now_s = self.state.arrays, self.state.now_s
-        if np.isnan(arrays.started_s[request]):
-            arrays.started_s[request] = now_s
-        elif not np.isnan(arrays.preempted_at_s[request]):
-            arrays.preempted_s[request] += now_s - arrays.preempted_at_s[request]
-            arrays.preempted_at_s[request] = np.nan
+        """Note that a request begins to run, first or again."""
+        given.note_start(self.state.arrays.rows, request, self.state.now_s)
 
     def _pass_over(self, live: LiveGroup, batch: Batch) -> None:
         """Preempt requests that have begun and are not in the next batch; they keep their KV."""
@@ -274,15 +275,16 @@ class Stepper:
     def _steady_iterations(self, flight: Flight, decision: Decision) -> int:
         """Iterations until a finish, short KV, or `wake_s`; events cut the run short later."""
         live, batch = flight.live, flight.batch
-        most = flight.iterations = min(map(tokens_left, flight.views))
+        most = int(flight.row["fewest_left"])
         if decision.at_most is not None:
-            most = flight.iterations = min(most, decision.at_most)
+            most = min(most, decision.at_most)
         if decision.wake_s is not None:
-            most = flight.iterations_within(decision.wake_s - live.now_s)
+            most = flight.within(decision.wake_s - live.now_s, most)
         # The KV of the first one is in the ledger already.
         kv, requests, others = live.kv, batch.tokens.keys(), self._to_grow(live)
         if Overran in self.hears:
-            most = flight.iterations = within_promises(flight.views, kv, most)
+            live.refresh()
+            most = within_promises(flight.views, kv, most)
         if kv.fits({**others, **dict.fromkeys(requests, most - 1)}):
             return most
         fits = 1
@@ -296,11 +298,11 @@ class Stepper:
 
     def _to_grow(self, live: LiveGroup) -> dict[RequestId, int]:
         """Tokens that batches in flight will add to those of which the ledger knows."""
-        return {
-            request: flight.iterations - 1 - flight.booked
-            for flight in self.under_way(live)
-            for request in flight.batch.tokens
-        }
+        found: dict[RequestId, int] = {}
+        for flight in self.under_way(live):
+            left = flight.iterations - 1 - flight.booked
+            found.update(dict.fromkeys(flight.batch.tokens, left))
+        return found
 
     def interrupt(self, live: LiveGroup) -> None:
         """Something happened to a group: its runs of iterations end at their next boundaries."""
@@ -312,42 +314,35 @@ class Stepper:
     def _cut(self, live: LiveGroup) -> None:
         """End runs of iterations at their next boundaries."""
         for flight in self.under_way(live):
-            if flight.iterations == 1 or flight.then is not None:
-                continue
-            iterations = flight.iterations_within(self.state.now_s - flight.start_s)
-            if iterations < flight.iterations:
-                flight.iterations = iterations
-                flight.ends_s = flight.start_s + flight.seconds(iterations)
+            if flight.cut(self.state.now_s):
                 self.timeline.add(flight.ends_s, Due.BATCH_ENDS, flight)
 
     def end(self, flight: Flight) -> bool:
         """A batch is done: grow, produce, finish. False if a shorter flight replaced it."""
-        live, batch = flight.live, flight.batch
+        live, ends_s = flight.live, flight.ends_s
         if not self.is_under_way(flight):
             return False
-        self._record_busy(live, flight.ends_s)
+        self._record_busy(live, ends_s)
         self._land(flight)
         self.note_ran(flight)
-        for row in flight.rows():
+        for row in flight.log_rows():
             self.recorder.iteration(live.group, row)
-        arrays = self.state.arrays
-        if flight.prompts:
-            prefill_s = flight.ends_s - flight.start_s
-            alone_s = prefill_s if flight.then is None else flight.seconds(1)
-            arrays.prefill_s[flight.prompts] += alone_s * batch.gpu_share
         made, answered = self._book(flight, flight.iterations)
-        if (answered or flight.prompts) and live.in_flight:
+        if (answered or flight.has_prompts) and live.in_flight:
             self._cut(live)
+        arrays = self.state.arrays
         if self.contents is not None:
             for request in sorted(answered):
-                self.contents.store(request, live.members[request].context_tokens, flight.ends_s)
+                context = int(arrays.prompt[request] + arrays.generated[request])
+                self.contents.store(request, context, ends_s)
         for request in answered:
             self.promises.end(live)
-            arrays.finished_s[request] = flight.ends_s
+            arrays.finished_s[request] = ends_s
             live.close(request)
             self.finish(request)
         if Overran in self.hears:
-            for event in overruns(live.members, made, live.kv, live.group.id, flight.ends_s):
+            live.refresh()
+            for event in overruns(live.members, made, live.kv, live.group.id, ends_s):
                 self.promises.end(live)
                 self.tell(event)
         return True
@@ -358,7 +353,7 @@ class Stepper:
 
     def _record_busy(self, live: LiveGroup, until_s: float) -> None:
         """A group has computed since its batches in flight began; what is recorded is not again."""
-        begun_s = min(flight.start_s for flight in self.under_way(live))
+        begun_s = min([flight.start_s for flight in self.under_way(live)])
         span_s = np.array([[max(begun_s, live.busy_until_s), until_s]])
         live.busy_until_s = until_s
         self.recorder.intervals(live.group, GpuUse.BUSY, span_s)
@@ -384,6 +379,8 @@ class Stepper:
         The last of a run is booked by `end`.
         """
         self._book_ended(self._all_under_way())
+        for flights in self.flights.values():
+            flights[0].live.refresh()
 
     def _book_ended(self, flights: Sequence[Flight]) -> None:
         now_s = self.state.now_s
@@ -407,22 +404,17 @@ class Stepper:
 
         Returns the tokens that each has produced, and which are answered.
         """
-        live, batch = flight.live, flight.batch
-        since_s, to_s = flight.end_s(flight.booked), flight.end_s(iterations)
-        first_s = to_s
-        if batch.until is Until.FIRST:
-            first_s = flight.start_s + flight.seconds(1)
-        more, seconds = iterations - flight.booked, (to_s - since_s) * batch.gpu_share
-        made, answered = live.produce(batch, flight.views, flight.ids, more, seconds, first_s)
+        live, batch, more = flight.live, flight.batch, iterations - flight.booked
+        answered = flight.book(iterations, self.answered)
+        made = dict(zip(batch.tokens, flight.made.tolist(), strict=True))
         # The KV of the first iteration is in the ledger since the launch; if this was not the last
         # one, that of the next enters it now.
         if iterations < flight.iterations:
             live.kv.grow_all(made)
         elif more > 1:
             live.kv.grow_all({request: tokens - 1 for request, tokens in made.items()})
-        if batch.until is not Until.ALL:
-            flight.note_gaps(made, more, to_s)
-        flight.booked = iterations
         if Iterated in self.hears:
-            self.tell(Iterated(to_s, live.group.id, batch, to_s - since_s, made, more))
+            row = flight.row
+            to_s, spent_s = float(row["booked_s"]), float(row["spent_s"])
+            self.tell(Iterated(to_s, live.group.id, batch, spent_s, made, more))
         return made, answered

@@ -240,6 +240,7 @@ class _DryStepper(Stepper):
             return False
         account_for(group.turn, group.output)
         ended = super().end(flight)
+        live.refresh()
         for request in flight.batch.tokens:
             _compare(group.known[request], live.members.get(request))
             if request not in live.members:

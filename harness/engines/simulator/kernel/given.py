@@ -1,0 +1,305 @@
+"""Batches that a policy has written itself: how long they take, and what they produce.
+
+A flight is a batch of one iteration, a run of equal iterations of decodes, or a batch of whole
+requests, whose iterations after the first are decodes. Its requests stay with it to its end; of a
+group whose batches share the SMs there are several flights at a time.
+
+What Python calls takes `tables` and `flights` of one row each: compiled code takes an array in a
+quarter of the time of a record.
+"""
+
+import numpy as np
+
+from harness.costs.compiled import compiled
+from harness.costs.iteration import decode_iterations_within, decode_run_seconds, iteration_seconds
+from harness.engines.simulator.kernel.layout import ALL, FIRST, Record, Records
+from harness.engines.state import Ints
+from harness.engines.token_gaps import add_gaps, add_run, note_tokens
+
+WORKS = 7
+FLIGHT = np.dtype(
+    [
+        # `Work` of the first iteration, `WORKS` fields
+        ("prefill_requests", np.int64),
+        ("prefill_tokens", np.int64),
+        ("prefill_padded_tokens", np.int64),
+        ("prefill_attended", np.float64),
+        ("decode_requests", np.int64),
+        ("context_tokens", np.int64),
+        ("longest_tokens", np.int64),
+        ("start_s", np.float64),
+        ("before_s", np.float64),  # before the first iteration: deciding, copies, taking in
+        ("ends_s", np.float64),
+        ("slows", np.float64),  # how many times longer its share of the SMs makes it
+        ("gpu_share", np.float64),
+        ("until", np.int64),  # FIRST or ALL answers; 0 for a batch of iterations
+        ("iterations", np.int64),
+        ("booked", np.int64),  # iterations whose tokens are counted
+        ("booked_s", np.float64),  # when the last of these ended
+        ("spent_s", np.float64),  # of those that were counted last
+        ("fewest_left", np.int64),  # tokens of the answer of which the fewest, and most, are left
+        ("most_left", np.int64),
+        # Of a batch of whole requests, contexts of its second iteration
+        ("later_context_tokens", np.int64),
+        ("later_longest_tokens", np.int64),
+    ],
+    align=True,
+)
+
+
+@compiled
+def _decodes(requests: Records, request: int) -> bool:
+    """Whether a request has all of its context in KV but for the last token, which it generated."""
+    row = requests[request]
+    return bool(row.kv > 0 and row.generated > 0 and row.kv == row.prompt + row.generated - 1)
+
+
+@compiled
+def fill(
+    requests: Records,
+    flights: Records,
+    ids: Ints,
+    tokens: Ints,
+    now_s: float,
+    gpu_share: float,
+    until: int,
+    pads: bool,
+) -> bool:
+    """A batch begins now: sum up what it computes first, so many `tokens` of each request.
+
+    Returns whether any of these does not decode.
+    """
+    flight, longest_prompt, later_context, later_longest = flights[0], 0, 0, 0
+    flight.start_s = flight.booked_s = now_s
+    flight.slows, flight.gpu_share, flight.until = 1.0, gpu_share, until
+    flight.fewest_left = flight.most_left = requests[ids[0]].output - requests[ids[0]].generated
+    for i in range(len(ids)):
+        row = requests[ids[i]]
+        context, left = row.prompt + row.generated, row.output - row.generated
+        flight.fewest_left = min(flight.fewest_left, left)
+        flight.most_left = max(flight.most_left, left)
+        later_context += context + 1
+        later_longest = max(later_longest, context + 1)
+        if _decodes(requests, ids[i]):
+            flight.decode_requests += 1
+            flight.context_tokens += context
+            flight.longest_tokens = max(flight.longest_tokens, context)
+        else:
+            flight.prefill_requests += 1
+            flight.prefill_tokens += tokens[i]
+            longest_prompt = max(longest_prompt, tokens[i])
+            flight.prefill_attended += tokens[i] * (2.0 * (row.kv + tokens[i]) - tokens[i])
+    flight.later_context_tokens, flight.later_longest_tokens = later_context, later_longest
+    flight.prefill_padded_tokens = flight.prefill_tokens
+    if pads:
+        flight.prefill_padded_tokens = flight.prefill_requests * longest_prompt
+        flight.prefill_attended = flight.prefill_requests * float(longest_prompt) ** 2
+    return bool(flight.prefill_requests > 0)
+
+
+@compiled
+def begin(
+    requests: Records, tables: Records, flights: Records, ids: Ints, iterations: int
+) -> float:
+    """So many iterations of a flight begin, and its requests that do not decode begin to run.
+
+    Returns when they end.
+    """
+    flight = flights[0]
+    flight.iterations = iterations
+    flight.ends_s = flight.start_s + _seconds(tables[0], flight, iterations)
+    if flight.prefill_requests > 0:
+        for request in ids:
+            if not _decodes(requests, request):
+                note_start(requests, request, flight.start_s)
+    return float(flight.ends_s)
+
+
+@compiled
+def note_start(requests: Records, request: int, now_s: float) -> None:
+    """A request begins to run, first or again."""
+    row = requests[request]
+    if np.isnan(row.started_s):
+        row.started_s = now_s
+    elif not np.isnan(row.preempted_at_s):
+        row.preempted_s += now_s - row.preempted_at_s
+        row.preempted_at_s = np.nan
+
+
+@compiled
+def cut(tables: Records, flights: Records, now_s: float) -> int:
+    """End a run of equal iterations at its next boundary; returns how many they are then."""
+    table, flight = tables[0], flights[0]
+    iterations = _within(table, flight, now_s - flight.start_s, flight.iterations)
+    if iterations < flight.iterations:
+        flight.iterations = iterations
+        flight.ends_s = flight.start_s + _seconds(table, flight, iterations)
+    return int(iterations)
+
+
+@compiled
+def ended_by(tables: Records, flights: Records, now_s: float) -> int:
+    """Equal iterations that have ended by a time before the last one does."""
+    table, flight = tables[0], flights[0]
+    begun = _within(table, flight, now_s - flight.start_s, flight.iterations)
+    if flight.start_s + _seconds(table, flight, begun) > now_s:
+        begun -= 1
+    return int(min(begun, flight.iterations - 1))
+
+
+@compiled
+def within(tables: Records, flights: Records, seconds: float, most: int) -> int:
+    """Fewest iterations of decodes, of `most`, that take at least so long; `most` if none do."""
+    return int(_within(tables[0], flights[0], seconds, most))
+
+
+@compiled
+def end_s(tables: Records, flights: Records, iterations: int) -> float:
+    """When so many iterations of a flight have ended, or none."""
+    return _end_s(tables[0], flights[0], iterations)
+
+
+@compiled
+def first_s(tables: Records, flights: Records) -> float:
+    """Seconds of the first iteration on all SMs, without what is before it."""
+    return _first_s(tables[0], flights[0])
+
+
+@compiled
+def book(
+    requests: Records,
+    gaps: Ints,
+    tables: Records,
+    flights: Records,
+    ids: Ints,
+    tokens: Ints,
+    iterations: int,
+    made: Ints,
+    answered: Ints,
+) -> int:
+    """Count the tokens and the time of a flight up to its iteration `iterations`.
+
+    Writes into `made` how many tokens each request has produced since those counted before, and
+    into `answered` the requests whose answers are there; returns how many these are. Requests whose
+    answers needed fewer iterations have gone on as padding.
+    """
+    table, flight, count = tables[0], flights[0], 0
+    more, to_s = iterations - flight.booked, _end_s(table, flight, iterations)
+    flight.spent_s = to_s - flight.booked_s
+    first_token_s = to_s
+    if flight.until == FIRST:
+        first_token_s = flight.start_s + _seconds(table, flight, 1)
+    if flight.prefill_requests > 0:
+        _note_prefills(requests, table, flight, ids)
+    for i in range(len(ids)):
+        row = requests[ids[i]]
+        made[i] = min(more, row.output - row.generated)
+        row.kv += tokens[i] + made[i] - 1
+        row.gpu_s += flight.spent_s * flight.gpu_share
+        if row.kv < row.prompt + row.generated:
+            made[i] = 0
+            continue
+        if row.generated == 0:
+            row.first_token_s = first_token_s
+        row.generated += made[i]
+        if row.generated == row.output:
+            answered[count] = ids[i]
+            count += 1
+    if flight.until != ALL:
+        _note_gaps(requests, gaps, table, flight, ids, iterations, made)
+    flight.booked, flight.booked_s = iterations, to_s
+    return count
+
+
+@compiled
+def _note_prefills(requests: Records, table: Record, flight: Record, ids: Ints) -> None:
+    """The prompts of a flight have been computed; it is counted once, when it ends."""
+    alone_s = flight.ends_s - flight.start_s
+    if flight.until != 0:
+        alone_s = _seconds(table, flight, 1)
+    for request in ids:
+        if not _decodes(requests, request):
+            requests[request].prefill_s += alone_s * flight.gpu_share
+
+
+@compiled
+def _note_gaps(
+    requests: Records,
+    gaps: Ints,
+    table: Record,
+    flight: Record,
+    ids: Ints,
+    iterations: int,
+    made: Ints,
+) -> None:
+    """Count the gaps between the tokens of the iterations that have ended since `booked`."""
+    to_s = _end_s(table, flight, iterations)
+    first_token_s, longest_s, more = to_s, 0.0, iterations - flight.booked
+    if more > 1:
+        making = 0
+        for i in range(len(ids)):
+            making += int(made[i] > 0)
+        first_token_s = _end_s(table, flight, flight.booked + 1)
+        second_s = _end_s(table, flight, flight.booked + 2) - first_token_s
+        add_gaps(gaps, second_s, making)
+        of_run_s = add_run(gaps, second_s, to_s - first_token_s, more - 1, making)
+        longest_s = max(second_s, of_run_s)
+    for i in range(len(ids)):
+        if made[i] > 0:
+            note_tokens(requests, gaps, ids[i], first_token_s, to_s, longest_s)
+
+
+@compiled
+def _first_s(table: Record, flight: Record) -> float:
+    """As `first_s`."""
+    return float(
+        iteration_seconds(
+            table,
+            flight.prefill_requests,
+            flight.prefill_tokens,
+            flight.prefill_padded_tokens,
+            flight.prefill_attended,
+            flight.decode_requests,
+            flight.context_tokens,
+            flight.longest_tokens,
+        )
+    )
+
+
+@compiled
+def _seconds(table: Record, flight: Record, iterations: int) -> float:
+    """Seconds of the first `iterations` of a flight, and of what is before."""
+    if flight.until == 0 and flight.prefill_requests == 0:
+        context, longest = flight.context_tokens, flight.longest_tokens
+        run_s = decode_run_seconds(table, flight.decode_requests, context, longest, iterations)
+        return float(flight.before_s + flight.slows * run_s)
+    spent_s = flight.before_s + flight.slows * _first_s(table, flight)
+    if flight.until != 0:
+        size = flight.prefill_requests + flight.decode_requests
+        context, longest = flight.later_context_tokens, flight.later_longest_tokens
+        run_s = decode_run_seconds(table, size, context, longest, iterations - 1)
+        spent_s += flight.slows * run_s
+    return float(spent_s)
+
+
+@compiled
+def _within(table: Record, flight: Record, seconds: float, most: int) -> int:
+    """As `within`."""
+    return decode_iterations_within(
+        table,
+        flight.decode_requests,
+        flight.context_tokens,
+        flight.longest_tokens,
+        (seconds - flight.before_s) / flight.slows,
+        most,
+    )
+
+
+@compiled
+def _end_s(table: Record, flight: Record, iterations: int) -> float:
+    """As `end_s`."""
+    if iterations == flight.iterations:
+        return float(flight.ends_s)
+    if iterations == 0:
+        return float(flight.start_s)
+    return float(flight.start_s + _seconds(table, flight, iterations))
