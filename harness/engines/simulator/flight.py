@@ -26,7 +26,7 @@ class Flight:
 
     `rows` has that record, `row`, alone; `table` has the costs. `views`, `ids` and `tokens` are of
     the requests of the batch; `made` has what each has produced in the iterations counted last.
-    `use` is there if the log is kept.
+    `uses`, of its first iteration and of its second, are there if the log is kept.
     """
 
     live: LiveGroup
@@ -43,7 +43,7 @@ class Flight:
     iterations: int = 1
     booked: int = 0
     ends_s: float = inf
-    use: KvUse | None = None
+    uses: tuple[KvUse, KvUse] | None = None
 
     @classmethod
     def of(cls, live: LiveGroup, batch: Batch, table: NDArray[np.void], *, pads: bool) -> "Flight":
@@ -85,7 +85,7 @@ class Flight:
         self.ends_s = given.begin(requests, self.table, self.rows, self.ids, iterations)
 
     def cut(self, now_s: float) -> bool:
-        """Something has happened: a run ends at its next boundary. Whether that is earlier."""
+        """Something has happened: it ends at its next boundary. Whether that is earlier."""
         if self.iterations == 1 or self.is_whole:
             return False
         iterations = given.cut(self.table, self.rows, now_s)
@@ -101,11 +101,11 @@ class Flight:
         return int(given.ended_by(self.table, self.rows, now_s))
 
     def within(self, seconds: float, most: int) -> int:
-        """Fewest iterations of decodes, of `most`, that take at least so long; else `most`."""
+        """Fewest iterations, of `most`, that take at least so long; `most` if none do."""
         return int(given.within(self.table, self.rows, seconds, most))
 
     def end_s(self, iterations: int) -> float:
-        """When so many of it have ended, or none."""
+        """When so many of it have ended."""
         return float(given.end_s(self.table, self.rows, iterations))
 
     def slow(self, costs: CostModel, alone: NDArray[np.void], share_in_flight: float) -> None:
@@ -144,15 +144,12 @@ class Flight:
 
     def log_rows(self) -> Iterator[LogRow]:
         """What the log has of it when it is over, if that is kept."""
-        if self.use is None:
+        if self.uses is None:
             return
-        start_s, iterations = self.start_s, self.iterations
-        first = 1 if self.is_whole else iterations
+        first = 1 if self.has_prompts or self.is_whole else self.iterations
         until_s = self.end_s(first)
-        yield row_of(start_s, until_s - start_s, first, self.work, self.use)
-        if first < iterations:
-            size = len(self.ids)
-            use = self.use._replace(held_tokens=self.use.held_tokens + size)
-            context = int(self.row["later_context_tokens"])
-            later = Work(0, 0, 0, 0.0, size, context, int(self.row["later_longest_tokens"]))
-            yield row_of(until_s, self.ends_s - until_s, iterations - first, later, use)
+        yield row_of(self.start_s, until_s - self.start_s, first, self.work, self.uses[0])
+        if left := self.iterations - first:
+            context, longest = self.row["later_context_tokens"], self.row["later_longest_tokens"]
+            later = Work(0, 0, 0, 0.0, len(self.ids), int(context), int(longest))
+            yield row_of(until_s, self.ends_s - until_s, left, later, self.uses[1])

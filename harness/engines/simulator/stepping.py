@@ -21,43 +21,12 @@ from harness.engines.simulator.group import LiveGroup
 from harness.engines.simulator.kernel import given
 from harness.engines.simulator.rules import is_compiled
 from harness.engines.simulator.timeline import Due, Timeline
-from harness.engines.state import Ints
+from harness.engines.state import Ints, KvUse
 from harness.engines.told_keys import Heard
 from harness.interface.decisions import Batch, Decision, Until
 from harness.interface.entities import RequestId
 from harness.interface.events import Event, Iterated, Overran
 from harness.interface.policies import Capability, CostModel, SchedulingPolicy
-from harness.interface.views import missing_tokens
-
-
-@dataclass(slots=True)
-class Promises:
-    """By `id` of its live group, what follows a batch of whole prompts if nothing happens."""
-
-    _next: dict[int, Decision] = field(default_factory=dict)
-
-    def note(self, live: LiveGroup, decision: Decision, flight: Flight) -> None:
-        """Keep what a steady decision means next; a prompt that is cut must be asked about."""
-        batch = flight.batch
-        if any(missing_tokens(view) > batch.tokens[view.facts.id] for view in flight.views):
-            return
-        decodes = replace(batch, tokens=dict.fromkeys(batch.tokens, 1))
-        left = None if decision.at_most is None else decision.at_most - 1
-        if left != 0:
-            self._next[id(live)] = Decision(
-                launch=(decodes,), wake_s=decision.wake_s, steady=True, at_most=left
-            )
-
-    def end(self, live: LiveGroup) -> None:
-        """Something has happened to a group."""
-        self._next.pop(id(live), None)
-
-    def take(self, live: LiveGroup) -> Decision | None:
-        """What goes on in a group, once; None where it must be asked, also if KV is short."""
-        decision = self._next.pop(id(live), None)
-        if decision is None or not live.kv.fits(decision.launch[0].tokens):
-            return None
-        return decision
 
 
 @dataclass(slots=True, kw_only=True)
@@ -86,7 +55,6 @@ class Stepper:
     finish: Callable[[int], None]
     flights: dict[int, list[Flight]] = field(default_factory=dict)
     stirred: set[int] = field(default_factory=set)
-    promises: Promises = field(default_factory=Promises)
     contents: CachedContents | None = None
     answered: Ints = field(default_factory=lambda: np.zeros(MAX_REQUESTS, np.int64))
 
@@ -99,9 +67,7 @@ class Stepper:
         return any([one is flight for one in self.under_way(flight.live)])
 
     def _has_room(self, live: LiveGroup) -> bool:
-        """Whether a group may begin something: it is idle, or has SMs to share and was stirred."""
-        if not live.in_flight:
-            return True
+        """Whether a group that computes may begin more: it has SMs to share and was stirred."""
         return (
             id(live) in self.stirred
             and live.free_share > 0
@@ -115,14 +81,13 @@ class Stepper:
         """
         if live.in_flight:
             self.keep_told(live)
-        if not self._has_room(live) or not (live.members or live.inbox):
+            if not self._has_room(live):
+                return None
+            self._book_ended(self.under_way(live))
+        if not (live.members or live.inbox):
             return None
         self.stirred.discard(id(live))
-        self._book_ended(self.under_way(live))
         live.refresh()
-        if (promised := self.promises.take(live)) is not None:
-            self.apply(live, promised, pads=False, seconds=0.0)
-            return None
         decision, seconds = ask_schedule(self.policy, live.window, live, supports=self.supports)
         priority_order = decision.priority_order
         # A group that has been stepped stays so: what it has begun is not compiled.
@@ -228,8 +193,7 @@ class Stepper:
             for request, view in zip(batch.tokens, flight.views, strict=True)
             if not is_decode(view)
         }
-        is_cut = any(live.members[it].context_tokens != count for it, count in tokens.items())
-        if pads or is_cut or flight.is_whole:
+        if pads or flight.row["is_cut"] or flight.is_whole:
             raise ValueError(NEEDS_WHOLE_PROMPTS)
         work, read_s = contents.read(tokens, flight.work, live.now_s)
         flight.compute(work)
@@ -239,24 +203,41 @@ class Stepper:
         live, batch = flight.live, flight.batch
         if live.in_flight and (flight.has_prompts or not live.kv.fits(self._to_grow(live))):
             self._cut(live)
-        iterations, repeats = 1, decision.steady and self.fast_forward and not flight.is_whole
+        iterations = 1
         if flight.is_whole:
             name = "fewest_left" if batch.until is Until.FIRST else "most_left"
             iterations = int(flight.row[name])
-        elif repeats and not flight.has_prompts:
+        elif decision.steady and self.fast_forward and self._goes_on(flight, decision):
             iterations = self._steady_iterations(flight, decision)
-        elif repeats and batch.gpu_share == 1:
-            self.promises.note(live, decision, flight)
         if self.deciding.is_timed:
             self.recorder.timed_iterations += iterations
         if self.recorder.keep_iterations:
-            flight.use = use_of(live, batch.service, batch.tokens)
+            flight.uses = self._uses(flight)
         if batch.until is Until.FIRST:
             self._pass_over(live, batch)
         live.in_flight = (*live.in_flight, batch)
         self.flights.setdefault(id(live), []).append(flight)
         flight.begin(iterations)
         self.timeline.add(flight.ends_s, Due.BATCH_ENDS, flight)
+
+    def _goes_on(self, flight: Flight, decision: Decision) -> bool:
+        """Whether what is steady needs no look after the first iteration of a flight.
+
+        That is so where its prompts are whole, it is alone, and no KV is copied meanwhile.
+        """
+        if not flight.has_prompts:
+            return True
+        live = flight.live
+        is_alone = len(decision.launch) == 1 and Capability.GPU_SHARE not in self.policy.requires
+        return is_alone and not flight.row["is_cut"] and live.host.idle_s <= live.now_s
+
+    def _uses(self, flight: Flight) -> tuple[KvUse, KvUse]:
+        """KV of a group in the first iteration of a flight, and in its second, if there is one."""
+        live, batch = flight.live, flight.batch
+        use, then = use_of(live, batch.service, batch.tokens), live.kv.copy()
+        then.grow_all(dict.fromkeys(batch.tokens, 1))
+        held, free = use.held_tokens + len(batch.tokens), then.uncommitted_tokens(batch.service)
+        return use, use._replace(held_tokens=held, free_tokens=free)
 
     def _start(self, request: RequestId) -> None:
         """Note that a request begins to run, first or again."""
@@ -306,7 +287,6 @@ class Stepper:
 
     def interrupt(self, live: LiveGroup) -> None:
         """Something happened to a group: its runs of iterations end at their next boundaries."""
-        self.promises.end(live)
         self._cut(live)
         if self.under_way(live):
             self.stirred.add(id(live))
@@ -336,14 +316,12 @@ class Stepper:
                 context = int(arrays.prompt[request] + arrays.generated[request])
                 self.contents.store(request, context, ends_s)
         for request in answered:
-            self.promises.end(live)
             arrays.finished_s[request] = ends_s
             live.close(request)
             self.finish(request)
         if Overran in self.hears:
             live.refresh()
             for event in overruns(live.members, made, live.kv, live.group.id, ends_s):
-                self.promises.end(live)
                 self.tell(event)
         return True
 
@@ -404,17 +382,24 @@ class Stepper:
 
         Returns the tokens that each has produced, and which are answered.
         """
-        live, batch, more = flight.live, flight.batch, iterations - flight.booked
+        hears = Iterated in self.hears
+        is_mixed = flight.has_prompts and not flight.is_whole
+        if hears and is_mixed and flight.booked == 0 and iterations > 1:
+            # Prompts and the decodes after them are told apart.
+            self._book(flight, 1)
+        live, tokens, more = flight.live, flight.batch.tokens, iterations - flight.booked
+        if flight.booked and is_mixed:
+            tokens = dict.fromkeys(tokens, 1)
         answered = flight.book(iterations, self.answered)
-        made = dict(zip(batch.tokens, flight.made.tolist(), strict=True))
+        made = dict(zip(tokens, flight.made.tolist(), strict=True))
         # The KV of the first iteration is in the ledger since the launch; if this was not the last
         # one, that of the next enters it now.
         if iterations < flight.iterations:
             live.kv.grow_all(made)
         elif more > 1:
-            live.kv.grow_all({request: tokens - 1 for request, tokens in made.items()})
-        if Iterated in self.hears:
-            row = flight.row
-            to_s, spent_s = float(row["booked_s"]), float(row["spent_s"])
+            live.kv.grow_all({request: count - 1 for request, count in made.items()})
+        if hears:
+            to_s, spent_s = float(flight.row["booked_s"]), float(flight.row["spent_s"])
+            batch = replace(flight.batch, tokens=tokens)
             self.tell(Iterated(to_s, live.group.id, batch, spent_s, made, more))
         return made, answered

@@ -1,18 +1,18 @@
 """Batches that a policy has written itself: how long they take, and what they produce.
 
-A flight is a batch of one iteration, a run of equal iterations of decodes, or a batch of whole
-requests, whose iterations after the first are decodes. Its requests stay with it to its end; of a
-group whose batches share the SMs there are several flights at a time.
+A flight is one iteration, or several with the same requests, of which those after the first are
+decodes: a run that goes on until something happens, or a batch of whole requests. Of a group whose
+batches share the SMs there are several flights at a time.
 
-What Python calls takes `tables` and `flights` of one row each: compiled code takes an array in a
-quarter of the time of a record.
+`tables` and `flights` have one row each: compiled code takes an array from Python in a quarter of
+the time of a record.
 """
 
 import numpy as np
 
 from harness.costs.compiled import compiled
 from harness.costs.iteration import decode_iterations_within, decode_run_seconds, iteration_seconds
-from harness.engines.simulator.kernel.layout import ALL, FIRST, Record, Records
+from harness.engines.simulator.kernel.layout import ALL, Record, Records
 from harness.engines.state import Ints
 from harness.engines.token_gaps import add_gaps, add_run, note_tokens
 
@@ -32,14 +32,15 @@ FLIGHT = np.dtype(
         ("ends_s", np.float64),
         ("slows", np.float64),  # how many times longer its share of the SMs makes it
         ("gpu_share", np.float64),
-        ("until", np.int64),  # FIRST or ALL answers; 0 for a batch of iterations
+        ("until", np.int64),  # FIRST or ALL answers; 0 for iterations that may be cut
         ("iterations", np.int64),
         ("booked", np.int64),  # iterations whose tokens are counted
         ("booked_s", np.float64),  # when the last of these ended
         ("spent_s", np.float64),  # of those that were counted last
         ("fewest_left", np.int64),  # tokens of the answer of which the fewest, and most, are left
         ("most_left", np.int64),
-        # Of a batch of whole requests, contexts of its second iteration
+        ("is_cut", np.bool_),  # whether the first leaves context without KV
+        # Contexts of the second iteration
         ("later_context_tokens", np.int64),
         ("later_longest_tokens", np.int64),
     ],
@@ -69,7 +70,7 @@ def fill(
 
     Returns whether any of these does not decode.
     """
-    flight, longest_prompt, later_context, later_longest = flights[0], 0, 0, 0
+    flight, longest_prompt = flights[0], 0
     flight.start_s = flight.booked_s = now_s
     flight.slows, flight.gpu_share, flight.until = 1.0, gpu_share, until
     flight.fewest_left = flight.most_left = requests[ids[0]].output - requests[ids[0]].generated
@@ -78,8 +79,9 @@ def fill(
         context, left = row.prompt + row.generated, row.output - row.generated
         flight.fewest_left = min(flight.fewest_left, left)
         flight.most_left = max(flight.most_left, left)
-        later_context += context + 1
-        later_longest = max(later_longest, context + 1)
+        flight.is_cut |= row.kv + tokens[i] < context
+        flight.later_context_tokens += context + 1
+        flight.later_longest_tokens = max(flight.later_longest_tokens, context + 1)
         if _decodes(requests, ids[i]):
             flight.decode_requests += 1
             flight.context_tokens += context
@@ -89,7 +91,6 @@ def fill(
             flight.prefill_tokens += tokens[i]
             longest_prompt = max(longest_prompt, tokens[i])
             flight.prefill_attended += tokens[i] * (2.0 * (row.kv + tokens[i]) - tokens[i])
-    flight.later_context_tokens, flight.later_longest_tokens = later_context, later_longest
     flight.prefill_padded_tokens = flight.prefill_tokens
     if pads:
         flight.prefill_padded_tokens = flight.prefill_requests * longest_prompt
@@ -107,7 +108,7 @@ def begin(
     """
     flight = flights[0]
     flight.iterations = iterations
-    flight.ends_s = flight.start_s + _seconds(tables[0], flight, iterations)
+    flight.ends_s = flight.start_s + _seconds(tables, flights, iterations)
     if flight.prefill_requests > 0:
         for request in ids:
             if not _decodes(requests, request):
@@ -127,42 +128,90 @@ def note_start(requests: Records, request: int, now_s: float) -> None:
 
 
 @compiled
-def cut(tables: Records, flights: Records, now_s: float) -> int:
-    """End a run of equal iterations at its next boundary; returns how many they are then."""
+def first_s(tables: Records, flights: Records) -> float:
+    """Seconds of the first iteration on all SMs, without what is before it."""
+    flight = flights[0]
+    return float(
+        iteration_seconds(
+            tables[0],
+            flight.prefill_requests,
+            flight.prefill_tokens,
+            flight.prefill_padded_tokens,
+            flight.prefill_attended,
+            flight.decode_requests,
+            flight.context_tokens,
+            flight.longest_tokens,
+        )
+    )
+
+
+@compiled
+def _is_run(flight: Record) -> bool:
+    """Whether all of its iterations are decodes that may be cut."""
+    return bool(flight.until == 0 and flight.prefill_requests == 0)
+
+
+@compiled
+def _seconds(tables: Records, flights: Records, iterations: int) -> float:
+    """Seconds of the first `iterations` of a flight, and of what is before."""
     table, flight = tables[0], flights[0]
-    iterations = _within(table, flight, now_s - flight.start_s, flight.iterations)
+    if _is_run(flight):
+        context, longest = flight.context_tokens, flight.longest_tokens
+        run_s = decode_run_seconds(table, flight.decode_requests, context, longest, iterations)
+        return float(flight.before_s + flight.slows * run_s)
+    spent_s = flight.before_s + flight.slows * first_s(tables, flights)
+    if iterations > 1:
+        size = flight.prefill_requests + flight.decode_requests
+        context, longest = flight.later_context_tokens, flight.later_longest_tokens
+        run_s = decode_run_seconds(table, size, context, longest, iterations - 1)
+        spent_s += flight.slows * run_s
+    return float(spent_s)
+
+
+@compiled
+def end_s(tables: Records, flights: Records, iterations: int) -> float:
+    """When so many iterations of a flight have ended."""
+    if iterations == flights[0].iterations:
+        return float(flights[0].ends_s)
+    return float(flights[0].start_s + _seconds(tables, flights, iterations))
+
+
+@compiled
+def within(tables: Records, flights: Records, seconds: float, most: int) -> int:
+    """Fewest iterations, of `most`, that take at least so long; `most` if none do."""
+    table, flight = tables[0], flights[0]
+    left_s = (seconds - flight.before_s) / flight.slows
+    if _is_run(flight):
+        context, longest = flight.context_tokens, flight.longest_tokens
+        size = flight.decode_requests
+        return decode_iterations_within(table, size, context, longest, left_s, most)
+    left_s -= first_s(tables, flights)
+    if left_s <= 0.0 or most == 1:
+        return 1
+    size = flight.prefill_requests + flight.decode_requests
+    context, longest = flight.later_context_tokens, flight.later_longest_tokens
+    return 1 + decode_iterations_within(table, size, context, longest, left_s, most - 1)
+
+
+@compiled
+def cut(tables: Records, flights: Records, now_s: float) -> int:
+    """End a flight at its next boundary; returns how many iterations it has then."""
+    flight = flights[0]
+    iterations = within(tables, flights, now_s - flight.start_s, flight.iterations)
     if iterations < flight.iterations:
         flight.iterations = iterations
-        flight.ends_s = flight.start_s + _seconds(table, flight, iterations)
+        flight.ends_s = flight.start_s + _seconds(tables, flights, iterations)
     return int(iterations)
 
 
 @compiled
 def ended_by(tables: Records, flights: Records, now_s: float) -> int:
-    """Equal iterations that have ended by a time before the last one does."""
-    table, flight = tables[0], flights[0]
-    begun = _within(table, flight, now_s - flight.start_s, flight.iterations)
-    if flight.start_s + _seconds(table, flight, begun) > now_s:
+    """Iterations that have ended by a time before the last one does."""
+    flight = flights[0]
+    begun = within(tables, flights, now_s - flight.start_s, flight.iterations)
+    if flight.start_s + _seconds(tables, flights, begun) > now_s:
         begun -= 1
     return int(min(begun, flight.iterations - 1))
-
-
-@compiled
-def within(tables: Records, flights: Records, seconds: float, most: int) -> int:
-    """Fewest iterations of decodes, of `most`, that take at least so long; `most` if none do."""
-    return int(_within(tables[0], flights[0], seconds, most))
-
-
-@compiled
-def end_s(tables: Records, flights: Records, iterations: int) -> float:
-    """When so many iterations of a flight have ended, or none."""
-    return _end_s(tables[0], flights[0], iterations)
-
-
-@compiled
-def first_s(tables: Records, flights: Records) -> float:
-    """Seconds of the first iteration on all SMs, without what is before it."""
-    return _first_s(tables[0], flights[0])
 
 
 @compiled
@@ -183,18 +232,17 @@ def book(
     into `answered` the requests whose answers are there; returns how many these are. Requests whose
     answers needed fewer iterations have gone on as padding.
     """
-    table, flight, count = tables[0], flights[0], 0
-    more, to_s = iterations - flight.booked, _end_s(table, flight, iterations)
+    flight, count = flights[0], 0
+    more, to_s = iterations - flight.booked, end_s(tables, flights, iterations)
     flight.spent_s = to_s - flight.booked_s
-    first_token_s = to_s
-    if flight.until == FIRST:
-        first_token_s = flight.start_s + _seconds(table, flight, 1)
-    if flight.prefill_requests > 0:
-        _note_prefills(requests, table, flight, ids)
+    # Of a batch until all are answered no token is seen before.
+    first_token_s = to_s if flight.until == ALL else end_s(tables, flights, flight.booked + 1)
+    if flight.booked == 0 and flight.prefill_requests > 0:
+        _note_prefills(requests, tables, flights, ids)
     for i in range(len(ids)):
         row = requests[ids[i]]
         made[i] = min(more, row.output - row.generated)
-        row.kv += tokens[i] + made[i] - 1
+        row.kv += made[i] + (tokens[i] - 1 if flight.booked == 0 else 0)
         row.gpu_s += flight.spent_s * flight.gpu_share
         if row.kv < row.prompt + row.generated:
             made[i] = 0
@@ -206,17 +254,16 @@ def book(
             answered[count] = ids[i]
             count += 1
     if flight.until != ALL:
-        _note_gaps(requests, gaps, table, flight, ids, iterations, made)
+        _note_gaps(requests, gaps, tables, flights, ids, iterations, made)
     flight.booked, flight.booked_s = iterations, to_s
     return count
 
 
 @compiled
-def _note_prefills(requests: Records, table: Record, flight: Record, ids: Ints) -> None:
-    """The prompts of a flight have been computed; it is counted once, when it ends."""
-    alone_s = flight.ends_s - flight.start_s
-    if flight.until != 0:
-        alone_s = _seconds(table, flight, 1)
+def _note_prefills(requests: Records, tables: Records, flights: Records, ids: Ints) -> None:
+    """The prompts of a flight have been computed."""
+    flight = flights[0]
+    alone_s = end_s(tables, flights, 1) - flight.start_s
     for request in ids:
         if not _decodes(requests, request):
             requests[request].prefill_s += alone_s * flight.gpu_share
@@ -226,80 +273,23 @@ def _note_prefills(requests: Records, table: Record, flight: Record, ids: Ints) 
 def _note_gaps(
     requests: Records,
     gaps: Ints,
-    table: Record,
-    flight: Record,
+    tables: Records,
+    flights: Records,
     ids: Ints,
     iterations: int,
     made: Ints,
 ) -> None:
     """Count the gaps between the tokens of the iterations that have ended since `booked`."""
-    to_s = _end_s(table, flight, iterations)
-    first_token_s, longest_s, more = to_s, 0.0, iterations - flight.booked
-    if more > 1:
+    booked, to_s = flights[0].booked, end_s(tables, flights, iterations)
+    first_token_s, longest_s = end_s(tables, flights, booked + 1), 0.0
+    if iterations > booked + 1:
         making = 0
-        for i in range(len(ids)):
-            making += int(made[i] > 0)
-        first_token_s = _end_s(table, flight, flight.booked + 1)
-        second_s = _end_s(table, flight, flight.booked + 2) - first_token_s
+        for tokens in made:
+            making += int(tokens > 0)
+        second_s = end_s(tables, flights, booked + 2) - first_token_s
         add_gaps(gaps, second_s, making)
-        of_run_s = add_run(gaps, second_s, to_s - first_token_s, more - 1, making)
-        longest_s = max(second_s, of_run_s)
+        run_s, more = to_s - first_token_s, iterations - booked - 1
+        longest_s = max(second_s, add_run(gaps, second_s, run_s, more, making))
     for i in range(len(ids)):
         if made[i] > 0:
             note_tokens(requests, gaps, ids[i], first_token_s, to_s, longest_s)
-
-
-@compiled
-def _first_s(table: Record, flight: Record) -> float:
-    """As `first_s`."""
-    return float(
-        iteration_seconds(
-            table,
-            flight.prefill_requests,
-            flight.prefill_tokens,
-            flight.prefill_padded_tokens,
-            flight.prefill_attended,
-            flight.decode_requests,
-            flight.context_tokens,
-            flight.longest_tokens,
-        )
-    )
-
-
-@compiled
-def _seconds(table: Record, flight: Record, iterations: int) -> float:
-    """Seconds of the first `iterations` of a flight, and of what is before."""
-    if flight.until == 0 and flight.prefill_requests == 0:
-        context, longest = flight.context_tokens, flight.longest_tokens
-        run_s = decode_run_seconds(table, flight.decode_requests, context, longest, iterations)
-        return float(flight.before_s + flight.slows * run_s)
-    spent_s = flight.before_s + flight.slows * _first_s(table, flight)
-    if flight.until != 0:
-        size = flight.prefill_requests + flight.decode_requests
-        context, longest = flight.later_context_tokens, flight.later_longest_tokens
-        run_s = decode_run_seconds(table, size, context, longest, iterations - 1)
-        spent_s += flight.slows * run_s
-    return float(spent_s)
-
-
-@compiled
-def _within(table: Record, flight: Record, seconds: float, most: int) -> int:
-    """As `within`."""
-    return decode_iterations_within(
-        table,
-        flight.decode_requests,
-        flight.context_tokens,
-        flight.longest_tokens,
-        (seconds - flight.before_s) / flight.slows,
-        most,
-    )
-
-
-@compiled
-def _end_s(table: Record, flight: Record, iterations: int) -> float:
-    """As `end_s`."""
-    if iterations == flight.iterations:
-        return float(flight.ends_s)
-    if iterations == 0:
-        return float(flight.start_s)
-    return float(flight.start_s + _seconds(table, flight, iterations))
