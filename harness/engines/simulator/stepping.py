@@ -264,7 +264,6 @@ class Stepper:
         # The KV of the first one is in the ledger already.
         kv, requests, others = live.kv, batch.tokens.keys(), self._to_grow(live)
         if Overran in self.hears:
-            live.refresh()
             most = within_promises(flight.views, kv, most)
         if kv.fits({**others, **dict.fromkeys(requests, most - 1)}):
             return most

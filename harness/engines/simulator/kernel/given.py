@@ -234,29 +234,41 @@ def book(
     """
     flight, count = flights[0], 0
     more, to_s = iterations - flight.booked, end_s(tables, flights, iterations)
-    flight.spent_s = to_s - flight.booked_s
     # Of a batch until all are answered no token is seen before.
     first_token_s = to_s if flight.until == ALL else end_s(tables, flights, flight.booked + 1)
     if flight.booked == 0 and flight.prefill_requests > 0:
         _note_prefills(requests, tables, flights, ids)
+    flight.spent_s = to_s - flight.booked_s
     for i in range(len(ids)):
-        row = requests[ids[i]]
-        made[i] = min(more, row.output - row.generated)
-        row.kv += made[i] + (tokens[i] - 1 if flight.booked == 0 else 0)
-        row.gpu_s += flight.spent_s * flight.gpu_share
-        if row.kv < row.prompt + row.generated:
-            made[i] = 0
-            continue
-        if row.generated == 0:
-            row.first_token_s = first_token_s
-        row.generated += made[i]
-        if row.generated == row.output:
+        chunk = tokens[i] if flight.booked == 0 else 1
+        made[i] = _produce(requests, flight, ids[i], chunk, more, first_token_s)
+        if requests[ids[i]].generated == requests[ids[i]].output:
             answered[count] = ids[i]
             count += 1
     if flight.until != ALL:
         _note_gaps(requests, gaps, tables, flights, ids, iterations, made)
     flight.booked, flight.booked_s = iterations, to_s
     return count
+
+
+@compiled
+def _produce(
+    requests: Records, flight: Record, request: int, chunk: int, more: int, first_token_s: float
+) -> int:
+    """Count so many iterations of a request, the first of which computed a chunk of its context.
+
+    Returns how many tokens it has produced, none in mid-prompt.
+    """
+    row = requests[request]
+    made = min(more, row.output - row.generated)
+    row.kv += chunk + made - 1
+    row.gpu_s += flight.spent_s * flight.gpu_share
+    if row.kv < row.prompt + row.generated:
+        return 0
+    if row.generated == 0:
+        row.first_token_s = first_token_s
+    row.generated += made
+    return int(made)
 
 
 @compiled
