@@ -1,20 +1,31 @@
 """A group as a Ray actor in a placement group: a CPU slot or GPU per shard, a process of its own.
 
-The actor (`host`) steps its engine by itself; the owner of the group sends requests and takes
-reports. Ray calls an actor of several threads in any order, so what is sent to one is numbered.
+The actor (`Host`) steps its engine by itself; the owner of the group (`RayGroup`) sends requests
+and takes reports. Ray calls an actor of several threads in any order, so what is sent to one is
+numbered.
 """
 
+import threading
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from typing import Any
+from functools import partial
+from queue import Empty, SimpleQueue
+from typing import Any, Generic, TypeVar
 
 from harness.config.paths import ROOT
 from harness.config.scratch import temporary_folder
 from harness.engines import ray_session
-from harness.engines.vllm.group import EngineSettings, Report, Resolved, Submission
-from harness.engines.vllm.host import Host
+from harness.engines.vllm.group import (
+    EngineSettings,
+    Report,
+    Resolved,
+    Submission,
+    VllmGroup,
+    new_engines,
+)
 from harness.interface.entities import Group, LengthPrediction, RequestId, Service
 from harness.interface.events import Event
 from harness.interface.policies import SchedulingPolicy
@@ -22,6 +33,9 @@ from harness.interface.policies import SchedulingPolicy
 POLL_S = 0.002
 START_S = 300.0  # within which an engine must have loaded
 ANSWER_S = 600.0  # within which it must have ended an iteration
+DEAD_S = 1.0  # how often a waiting caller looks whether the engine has stopped
+
+T = TypeVar("T")
 
 _EMPTY = Report((), (), {})
 
@@ -62,6 +76,115 @@ def slots_of_ray(slots: int) -> Iterator[None]:
             yield
         finally:
             ray.shutdown()
+
+
+class InTurn(Generic[T]):
+    """A queue from which things come in the order of their numbers, from 0, however they came."""
+
+    def __init__(self) -> None:
+        self._early: dict[int, T] = {}
+        self._next, self._lock = 0, threading.Lock()
+        self._ready: SimpleQueue[T] = SimpleQueue()
+
+    def put(self, number: int, thing: T) -> None:
+        """Keep it until all before it are there."""
+        with self._lock:
+            self._early[number] = thing
+            while self._next in self._early:
+                self._ready.put(self._early.pop(self._next))
+                self._next += 1
+
+    def get(self, wait_s: float) -> T:
+        """The next one. Raises `Empty` where it does not come within this time."""
+        return self._ready.get(timeout=wait_s) if wait_s else self._ready.get(False)
+
+
+class Host:
+    """The process of one group: one thread owns the engines, and calls methods as it is asked to.
+
+    It is asked in the order of the numbers, from 0, whatever order the calls come in. The methods
+    are those below, or else of `VllmGroup`.
+    """
+
+    def __init__(
+        self,
+        settings: tuple[EngineSettings, ...],
+        keep_answers: bool,
+        group: Group,
+        services: Sequence[Service],
+        policy: SchedulingPolicy,
+    ) -> None:
+        self._epoch_s = time.monotonic()
+        self._served = VllmGroup(new_engines(settings), keep_answers, settings)
+        self._policy = policy
+        self._served.use(policy, group=group, services=services, clock=self._clock)
+        self._asked = InTurn[tuple[Callable[[], Any], Future[Any]]]()
+        self._failure: BaseException | None = None
+        threading.Thread(target=self._loop, daemon=True).start()
+
+    def _clock(self) -> float:
+        return time.monotonic() - self._epoch_s
+
+    def loaded(self) -> Resolved:
+        """Answers when the engine has loaded: how it was configured."""
+        return self._served.resolved
+
+    def _loop(self) -> None:
+        try:
+            while True:
+                wake_s = self._served.wake_s
+                if not self._served.has_work or (wake_s is not None and wake_s > self._clock()):
+                    self._answer(POLL_S)
+                    continue
+                self._answer(0.0)
+                if self._served.has_work:
+                    self._served.step()
+        except BaseException as error:
+            self._failure = error
+
+    def _answer(self, wait_s: float) -> None:
+        """Do what is asked, between two iterations; wait so long for the first to ask."""
+        with suppress(Empty):
+            while True:
+                call, answer = self._asked.get(wait_s)
+                wait_s = 0.0
+                answer.set_result(call())
+
+    def tell(self, number: int, what: str, *about: Any) -> None:
+        """Have a method called by the thread of the engine, in its turn."""
+        self._pass(number, what, about)
+
+    def ask(self, number: int, what: str, *about: Any) -> Any:
+        """What the method returns. Raises what stopped the engine, if so."""
+        answer = self._pass(number, what, about)
+        while True:
+            if self._failure is not None:
+                raise self._failure
+            with suppress(TimeoutError):
+                return answer.result(timeout=DEAD_S)
+
+    def _pass(self, number: int, what: str, about: Sequence[Any]) -> Future[Any]:
+        method = getattr(self, what, None) or getattr(self._served, what)
+        answer: Future[Any] = Future()
+        self._asked.put(number, (partial(method, *about), answer))
+        return answer
+
+    def begin(self, epoch_s: float) -> None:
+        """Count seconds from here (`time.monotonic`, one clock for all processes)."""
+        self._epoch_s = epoch_s
+
+    def change(
+        self, settings: tuple[EngineSettings, ...], group: Group, services: Sequence[Service]
+    ) -> Resolved:
+        """Serve these services from now on; answers as `loaded` when their engines have loaded."""
+        self._served.change(settings)
+        self._served.use(self._policy, group=group, services=services, clock=self._clock)
+        return self._served.resolved
+
+    def withdraw(self, everything: bool) -> tuple[tuple[RequestId, ...], Report]:
+        """Give up requests; their ids, and what has been done since the last report."""
+        gone = self._served.withdraw(everything=everything)
+        return gone, self._served.report()
 
 
 @dataclass(slots=True, eq=False)
@@ -154,15 +277,17 @@ class RayGroup:
         resolved: Resolved = ray.get(self.loading)
         return resolved
 
-    def _send(self, name: str, *what: Any) -> Any:
-        """Ask the process for something; what it will answer."""
-        number, self.sent = self.sent, self.sent + 1
-        return getattr(self.actor, name).remote(number, *what)
+    def _tell(self, what: str, *about: Any) -> None:
+        """Have the process call a method of `Host`, or of its group."""
+        self.actor.tell.remote(self.sent, what, *about)
+        self.sent += 1
 
-    def _ask(self, name: str, *what: Any) -> Any:
-        """Ask for what the thread of the engine answers between two iterations."""
+    def _ask(self, what: str, *about: Any) -> Any:
+        """The same; what the method will return, between two iterations."""
         self.asked_s = time.monotonic()
-        return self._send(name, *what)
+        promised = self.actor.ask.remote(self.sent, what, *about)
+        self.sent += 1
+        return promised
 
     def _has_come(self, promised: Any, wait_s: float) -> bool:
         """Whether it has answered. GroupLost where it should have for long."""
@@ -177,7 +302,7 @@ class RayGroup:
     def begin(self, epoch_s: float) -> None:
         """Count seconds from here."""
         self.has_begun = True
-        self._send("begin", epoch_s)
+        self._tell("begin", epoch_s)
 
     @property
     def has_work(self) -> bool:
@@ -192,15 +317,15 @@ class RayGroup:
     def submit(self, submissions: Sequence[Submission]) -> None:
         """Send requests."""
         self.unanswered.update({s.facts.id: s for s in submissions})
-        self._send("submit", submissions)
+        self._tell("submit", submissions)
 
     def predict(self, request: RequestId, length: LengthPrediction) -> None:
         """Send a prediction."""
-        self._send("predict", request, length)
+        self._tell("predict", request, length)
 
     def hear(self, events: Sequence[Event]) -> None:
         """Send what has happened elsewhere to this group's copy of the policy."""
-        self._send("hear", events)
+        self._tell("hear", events)
 
     def step(self) -> None:
         """Take the report that is under way, if it has come. GroupLost if the process is lost."""

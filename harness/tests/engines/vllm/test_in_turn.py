@@ -1,9 +1,13 @@
 """What an actor of Ray is asked, in the order in which it was sent."""
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.engines.vllm.host import InTurn
+pytest.importorskip("vllm", reason="vLLM is not installed: make setup-vllm")
+pytestmark = pytest.mark.vllm
+
+from harness.engines.vllm.ray import InTurn  # noqa: E402
 
 
 @settings(max_examples=25)

@@ -225,7 +225,7 @@ def test_a_process_counts_from_when_all_have_loaded(monkeypatch: pytest.MonkeyPa
     groups.wait()
     clock.return_value = 2.0
     groups.advance()
-    served.actor.begin.remote.assert_called_once_with(0, 2.0)
+    served.actor.tell.remote.assert_called_once_with(0, "begin", 2.0)
 
 
 def test_groups_that_come_and_go_need_processes_of_their_own() -> None:
