@@ -9,16 +9,22 @@ from dataclasses import dataclass, field
 from math import inf
 from time import perf_counter
 from types import MappingProxyType
+from typing import Protocol
 
 from harness.core.applied import after
 from harness.core.fill import is_decode, one_batch
-from harness.core.kv_ledger import KvLedger
+from harness.core.kv_ledger import KvLedger, ledger_of
 from harness.engines.ask import ask_schedule, refuse_idling
 from harness.engines.live import table_of
 from harness.engines.overruns import overruns, within_promises
 from harness.engines.told_keys import Heard, ToldKeys, by_key
-from harness.engines.vllm.served_request import EngineRequest, ServedRequest
-from harness.interface.decisions import Batch, Decision, PriorityOrder, has_phases
+from harness.interface.decisions import (
+    Batch,
+    Decision,
+    PriorityOrder,
+    Reservation,
+    has_phases,
+)
 from harness.interface.entities import (
     Group,
     LengthPrediction,
@@ -30,16 +36,71 @@ from harness.interface.entities import (
 from harness.interface.events import Arrived, Event, Finished, Iterated, Moved, Predicted
 from harness.interface.policies import Capability, SchedulingPolicy
 from harness.interface.tables import RequestTable
-from harness.interface.views import RequestView
+from harness.interface.views import GroupView, RequestView
 
 SUPPORTS = frozenset({Capability.PREDICTIONS, Capability.SHARED_GROUP, Capability.PROMISED_KV})
 """Whole SMs, preempted KV dropped, iteration-level batches.
 
 Whether a length predictor exists is known to the system, not here."""
 
-
 REPEATS = 4
 """Iterations that a repeatable decision is first held good for; twice as many each time after."""
+
+
+class EngineRequest(Protocol):
+    """What is read of the engine's own request, in tokens."""
+
+    @property
+    def num_tokens(self) -> int:
+        """Prompt and generated."""
+
+    @property
+    def num_computed_tokens(self) -> int:
+        """Those with KV."""
+
+
+class ServedRequest:
+    """One unfinished request. `gpu_s` is the GPU time attained."""
+
+    __slots__ = ("_group", "_request", "facts", "gpu_s", "predicted")
+
+    def __init__(self, facts: Request, request: EngineRequest, group: GroupView) -> None:
+        """A view of the engine's request."""
+        self.facts = facts
+        self.predicted: LengthPrediction | None = None
+        self.gpu_s = 0.0
+        self._request = request
+        self._group = group
+
+    @property
+    def context_tokens(self) -> int:
+        """Prompt plus generated so far."""
+        return self._request.num_tokens
+
+    @property
+    def generated_tokens(self) -> int:
+        """Output tokens so far."""
+        return self._request.num_tokens - self.facts.prompt_tokens
+
+    @property
+    def kv_tokens(self) -> int:
+        """Tokens with KV on the GPU."""
+        return self._request.num_computed_tokens
+
+    @property
+    def swapped_tokens(self) -> int:
+        """None: preempted KV is dropped."""
+        return 0
+
+    @property
+    def reservation(self) -> Reservation | None:
+        """KV promised to it."""
+        return ledger_of(self._group).reservation(self.facts.id)
+
+    @property
+    def is_running(self) -> bool:
+        """Never: policies are asked between iterations."""
+        return False
 
 
 @dataclass(slots=True)
