@@ -100,9 +100,5 @@ class Vllm(VllmOptions):
 
 def _run(options: VllmOptions, workload: Workload, system: System, recorder: Recorder) -> None:
     run = VllmRun(options=options, workload=workload, system=system, recorder=recorder)
-    try:
-        run.start()
-        run.loop()
-    finally:
-        run.stop()
+    run.serve()
     run.write()

@@ -6,16 +6,26 @@ name with other services; a group whose GPUs are all free loads; the requests of
 groups, or wait for one.
 """
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import TypeAlias
 
 import numpy as np
 
 from harness.engines.ask import refuse_gpus, refuse_shared_groups
 from harness.engines.state import Ints
-from harness.engines.vllm.group import Report, Resolved, Submission
+from harness.engines.told_keys import Heard
+from harness.engines.vllm.group import (
+    EngineSettings,
+    Report,
+    Resolved,
+    Submission,
+    VllmGroup,
+    new_engines,
+)
 from harness.engines.vllm.measured import Life
+from harness.engines.vllm.options import VllmOptions
+from harness.engines.vllm.processor import has_gpus
 from harness.engines.vllm.ray import GroupLost, RayGroup
 from harness.engines.vllm.served import SUPPORTS
 from harness.interface.decisions import Deployment
@@ -26,68 +36,78 @@ from harness.interface.entities import (
     GroupId,
     LengthPrediction,
     RequestId,
+    Service,
     ServiceId,
 )
 from harness.interface.events import Event
+from harness.interface.policies import SchedulingPolicy
+
+GroupHandle: TypeAlias = VllmGroup | RayGroup
+"""One group being served, in this process or another: what both have is asked of either."""
 
 
-class GroupHandle(Protocol):
-    """One group being served, in this process or another."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupLoader:
+    """Starts groups that decide by one policy; times are of `clock`, in seconds.
 
-    @property
-    def group(self) -> Group:
-        """Its services and GPUs."""
+    `heard` counts what the policy object here has observed, for the groups of this process.
+    """
 
-    @property
-    def has_work(self) -> bool:
-        """Whether a request is unanswered."""
+    options: VllmOptions
+    policy: SchedulingPolicy
+    services: dict[ServiceId, Service]
+    clock: Callable[[], float]
+    keeps_answers: bool
+    heard: Heard = field(default_factory=Heard)
 
-    @property
-    def unanswered(self) -> Collection[RequestId]:
-        """Requests that it has been given and has not reported as finished."""
+    def start(self, group: Group) -> GroupHandle:
+        """Start a group's engines, or take some that are loaded."""
+        services, settings = self._wanted(group)
+        if self.options.ray:
+            return RayGroup.start(
+                settings,
+                group=group,
+                services=services,
+                policy=self.policy,
+                keep_answers=self.keeps_answers,
+                on_gpus=has_gpus(),
+            )
+        served = self.options.loaded.pop(settings, None)
+        if served is None:
+            served = VllmGroup(new_engines(settings), self.keeps_answers, settings)
+        served.keep_answers = self.keeps_answers
+        served.use(self.policy, group=group, services=services, clock=self.clock, heard=self.heard)
+        return served
 
-    @property
-    def wake_s(self) -> float | None:
-        """Until when nothing will run unless something happens."""
+    def change(self, served: RayGroup, group: Group) -> None:
+        """Start to load what a process lacks of another group on the same GPUs."""
+        services, settings = self._wanted(group)
+        served.change(settings, group=group, services=services)
 
-    @property
-    def resolved(self) -> Resolved:
-        """How vLLM has resolved the configuration of the engine of each service, and its KV."""
+    def _wanted(self, group: Group) -> tuple[list[Service], tuple[EngineSettings, ...]]:
+        services = [self.services[name] for name in sorted(group.services)]
+        return services, self.options.settings(services, group)
 
-    def submit(self, submissions: list[Submission]) -> None:
-        """Requests come in."""
-
-    def predict(self, request: RequestId, length: LengthPrediction) -> None:
-        """A length prediction is ready."""
-
-    def hear(self, events: Sequence[Event]) -> None:
-        """What has happened elsewhere, where its policy is not the same object."""
-
-    def step(self) -> None:
-        """Compute, or let compute."""
-
-    def report(self) -> Report:
-        """What has been done since the last report."""
-
-    def stop(self) -> None:
-        """End it."""
+    def keep(self, group: GroupHandle) -> bool:
+        """Whether a group stays loaded: idle ones of this process if asked to, one of a kind."""
+        if not self.options.keep_loaded or not isinstance(group, VllmGroup) or group.has_work:
+            return False
+        return self.options.loaded.setdefault(group.settings, group) is group
 
 
 @dataclass(slots=True, kw_only=True)
 class Groups:
     """Every group of a run, by its state.
 
-    `start` asks for a group; one in this process has loaded when it returns. `account` takes
-    reports, `give_back` requests that are in no group any more, `lost` a group whose process has
-    died; `dead` has all of these. `waiting` has the requests that were dispatched to groups which
-    are not live yet. A group with the name and the GPUs of one that has left is the same process,
-    for which `change` asks: it loads only what it lacks, and computes nothing meanwhile. `resolved`
-    has, by name, how the engines of groups that have loaded were configured.
+    `account` takes reports, `give_back` requests that are in no group any more, `lost` a group
+    whose process has died; `dead` has all of these. `waiting` has the requests that were dispatched
+    to groups which are not live yet. A group with the name and the GPUs of one that has left is the
+    same process, which changes: it loads only what it lacks, and computes nothing meanwhile.
+    `resolved` has, by name, how the engines of groups that have loaded were configured.
     """
 
     cluster: Cluster
-    start: Callable[[Group], GroupHandle]
-    change: Callable[[RayGroup, Group], None]
+    loader: GroupLoader
     clock: Callable[[], float]
     epoch_s: Callable[[], float]
     account: Callable[[Group, Report], None]
@@ -231,7 +251,7 @@ class Groups:
 
     def _load(self, group: Group) -> None:
         self.lives.append(Life(group, self.clock()))
-        served = self.start(group)
+        served = self.loader.start(group)
         if isinstance(served, RayGroup):
             self.loading[group.id] = served
         else:
@@ -272,7 +292,7 @@ class Groups:
             if (group.id, group.gpus) == (before.id, before.gpus):
                 self.lives.append(Life(group, now_s))
                 self.loading[group.id] = left
-                self.change(left, group)
+                self.loader.change(left, group)
                 return
         left.stop()
 
@@ -293,7 +313,7 @@ class Groups:
         name = died.group.id
         if self.live.get(name) is died:
             del self.live[name]
-            again = self.start(died.group)
+            again = self.loader.start(died.group)
             assert isinstance(again, RayGroup)
             self.loading[name] = again
 
@@ -305,8 +325,8 @@ class Groups:
         for served in self.loading.values():
             served.wait()
 
-    def stop(self, keep: Callable[[GroupHandle], bool]) -> None:
+    def stop(self) -> None:
         """End all groups that are not kept."""
         for served in (*self.live.values(), *self.loading.values(), *self.leaving):
-            if not keep(served):
+            if not self.loader.keep(served):
                 served.stop()

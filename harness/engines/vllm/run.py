@@ -13,7 +13,7 @@ from contextlib import ExitStack
 import numpy as np
 
 from harness.costs.nvml import Sampler, open_nvml
-from harness.engines.ask import ask_deployment, ask_prewarming, counts_of
+from harness.engines.ask import ask_deployment, ask_prewarming, counts_of, refuse_standstill
 from harness.engines.containers import Containers
 from harness.engines.lifecycle import Lifecycle
 from harness.engines.listeners import Listeners
@@ -21,8 +21,7 @@ from harness.engines.recorder import Recorder
 from harness.engines.state import Ints
 from harness.engines.vllm.client import Client
 from harness.engines.vllm.group import Report, Submission
-from harness.engines.vllm.groups import GroupHandle, Groups
-from harness.engines.vllm.loading import GroupLoader
+from harness.engines.vllm.groups import GroupHandle, GroupLoader, Groups
 from harness.engines.vllm.measured import Measured
 from harness.engines.vllm.options import VllmOptions
 from harness.engines.vllm.outside import Outside
@@ -30,7 +29,6 @@ from harness.engines.vllm.predictions import Predictions
 from harness.engines.vllm.processor import has_gpus
 from harness.engines.vllm.prompts import Prompts
 from harness.engines.vllm.ray import GroupLost, RayGroup, slots_of_ray
-from harness.engines.vllm.standstill import StandstillCheck
 from harness.interface.decisions import Deployment
 from harness.interface.entities import Group, GroupId, ServiceId
 from harness.interface.events import Event
@@ -66,23 +64,15 @@ class VllmRun:
         self.told = Listeners(system, recorder, heard=self.loader.heard)
         self.groups = Groups(
             cluster=options.cluster,
-            start=self.loader.start,
-            change=self.loader.change,
+            loader=self.loader,
             clock=self.clock,
             epoch_s=lambda: self.epoch_s,
             account=self._account,
             give_back=self._take_back,
             lost=self._lost,
         )
-        self.progress = StandstillCheck(
-            client=self.client,
-            groups=self.groups,
-            predictions=self.predictions,
-            units=self.units,
-            remaining=self.lifecycle.remaining,
-            clock=self.clock,
-            horizon_s=options.horizon_s,
-        )
+        # Timers of the placement that have ended since something was under way.
+        self.wakes = 0
 
     def new_client(self) -> Client:
         """What says which requests have come."""
@@ -134,6 +124,14 @@ class VllmRun:
     def clock(self) -> float:
         """Seconds since the run began."""
         return time.monotonic() - self.epoch_s
+
+    def serve(self) -> None:
+        """Start, serve all and stop, whatever happens."""
+        try:
+            self.start()
+            self.loop()
+        finally:
+            self.stop()
 
     def start(self) -> None:
         """Place and load the first groups; requests come meanwhile or, `loads_first`, after."""
@@ -210,7 +208,7 @@ class VllmRun:
     def _move(self) -> None:
         """Groups that come and go. ValueError where one does not start."""
         if self._place_due or (self.wake_s is not None and self.wake_s <= self.clock()):
-            self.progress.check(has_timer=True)
+            self._refuse_standstill(has_timer=True)
             self._place()
         try:
             self._is_news |= self.groups.advance()
@@ -254,7 +252,22 @@ class VllmRun:
             self._is_news = False
             # The last call may have been one outside any LLM, which `_arrive` has taken.
             if self.wake_s is None and not self._place_due and not self.lifecycle.is_over:
-                self.progress.check(has_timer=False)
+                self._refuse_standstill(has_timer=False)
+
+    def _refuse_standstill(self, *, has_timer: bool) -> None:
+        """A timer has ended, or there is none. ValueError where no group serves what is left.
+
+        A run that has a horizon may wait for it.
+        """
+        waits = not self.client.is_through or self.predictions.are_awaited
+        waits |= self.units is not None and self.units.is_working
+        if waits or self.groups.have_work or self.options.horizon_s is not None:
+            self.wakes = 0
+        elif has_timer:
+            self.wakes += 1
+            refuse_standstill(self.lifecycle.remaining, wakes=self.wakes, now_s=self.clock())
+        elif not self.groups.come_and_go:
+            refuse_standstill(self.lifecycle.remaining, wakes=None, now_s=self.clock())
 
     def _arrive(self) -> None:
         """Take in what has come."""
@@ -353,7 +366,7 @@ class VllmRun:
         """End the groups, and what runs outside them."""
         if self.units is not None:
             self.units.stop()
-        self.groups.stop(self.loader.keep)
+        self.groups.stop()
         self.ray.close()
 
     def write(self) -> None:

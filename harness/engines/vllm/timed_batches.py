@@ -196,11 +196,7 @@ def timed(
     plain = replace(options, horizon_s=None, loads_first=True, forces_lengths=True)
     plain = replace(plain, keep_answers=False, containers=None, texts=None)
     run = _TimedRun(plain, workload, own, gap=designed.gap)
-    try:
-        run.start()
-        run.loop()
-    finally:
-        run.stop()
+    run.serve()
     return run.rows()
 
 

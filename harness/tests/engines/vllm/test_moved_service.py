@@ -27,7 +27,7 @@ pytest.importorskip("vllm", reason="vLLM is not installed: make setup-vllm")
 import ray
 
 from harness.engines.vllm.engine import Vllm
-from harness.engines.vllm.loading import GroupLoader
+from harness.engines.vllm.groups import GroupLoader
 from harness.engines.vllm.ray import RayGroup
 from harness.tests.support.real_engine import TOKENS, engine, write_weights
 

@@ -173,7 +173,7 @@ def test_a_process_that_does_not_answer_is_lost(monkeypatch: pytest.MonkeyPatch)
 
 def _groups(**given: Any) -> Groups:
     """No groups yet, on one slot."""
-    names = ("start", "change", "epoch_s", "account", "give_back", "lost")
+    names = ("loader", "epoch_s", "account", "give_back", "lost")
     about: dict[str, Any] = {name: Mock() for name in names}
     return Groups(**about | {"cluster": cluster(1), "clock": time.monotonic} | given)
 
@@ -200,7 +200,8 @@ def test_a_process_that_dies_while_it_changes_is_replaced(monkeypatch: pytest.Mo
     monkeypatch.setattr(RayGroup, "has_loaded", property(Mock(side_effect=GroupLost("g died"))))
     group, waits = a_group("tiny", 0), Mock(facts=Mock(id=RequestId(0)))
     died, again = RayGroup(group, Mock(), Mock()), Mock(group=group)
-    groups = _groups(start=Mock(return_value=again), deployment=Deployment((group,)))
+    loader = Mock(start=Mock(return_value=again))
+    groups = _groups(loader=loader, deployment=Deployment((group,)))
     groups.waiting[group.id], groups.loading[group.id] = [waits], died
     groups.lives.append(Life(group, 0.0))
     with pytest.raises(GroupLost, match="g died"):
