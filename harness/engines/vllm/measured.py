@@ -1,21 +1,18 @@
 """What timed iterations add up to: times of every request, busy intervals and the log."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from harness.engines.frames import record
-from harness.engines.iteration_log import LogRow, row_of
+from harness.engines.iteration_log import row_of
 from harness.engines.recorder import GpuUse, Recorder
-from harness.engines.state import LOG_COLUMNS, RequestArrays
+from harness.engines.state import Floats, RequestArrays
 from harness.engines.token_gaps import note_batch
 from harness.engines.vllm.step import Iteration
-from harness.interface.entities import Group, Work
+from harness.interface.entities import Group
 from harness.workloads.workload import Workload
-
-Floats = NDArray[np.float64]
 
 
 @dataclass(slots=True)
@@ -26,14 +23,6 @@ class Life:
     asked_s: float
     ready_s: float = np.inf
     ended_s: float = np.inf
-
-
-@dataclass(slots=True)
-class _Account:
-    """What a group's iterations add up to."""
-
-    busy_s: list[tuple[float, float]] = field(default_factory=list)
-    rows: list[LogRow] = field(default_factory=list)
 
 
 class Measured:
@@ -49,7 +38,7 @@ class Measured:
         self._workload, self._arrays, self._recorder = workload, arrays, recorder
         self._at_once = at_once
         self._kept: list[tuple[Group, Iteration]] = []
-        self._accounts: dict[Group, _Account] = {}
+        self._busy_s: dict[Group, list[tuple[float, float]]] = {}
 
     def keep(self, group: Group, iterations: Sequence[Iteration]) -> None:
         """A group has computed these."""
@@ -89,12 +78,9 @@ class Measured:
             loading_s = np.array([[life.asked_s, life.ready_s]])
             if life.ready_s > life.asked_s:
                 self._recorder.intervals(life.group, GpuUse.LOADING, loading_s)
-        for group, account in self._accounts.items():
-            if sampled is None:
-                busy_s = np.array(account.busy_s, np.float64).reshape(-1, 2)
-                self._recorder.intervals(group, GpuUse.BUSY, busy_s)
-            rows = np.array(account.rows, np.float64).reshape(-1, len(LOG_COLUMNS))
-            self._recorder.iterations(group, rows)
+        if sampled is None:
+            for group, busy_s in self._busy_s.items():
+                self._recorder.intervals(group, GpuUse.BUSY, np.array(busy_s, np.float64))
         record(self._workload, self._arrays, self._recorder)
         requests = self._recorder.requests
         requests["lag_s"] = lag_s[requests["request"]]
@@ -107,7 +93,6 @@ class Measured:
 
     def _note(self, group: Group, iteration: Iteration) -> None:
         arrays = self._arrays
-        account = self._accounts.setdefault(group, _Account())
         for request in iteration.decision.preempt:
             arrays.preemptions[request] += 1
             arrays.preempted_at_s[request] = iteration.start_s
@@ -116,8 +101,11 @@ class Measured:
         if self._recorder.keep_times:
             self._recorder.times.append(iteration.times)
         seconds = iteration.end_s - iteration.start_s
-        account.busy_s.append((iteration.scheduled_s, iteration.computed_s))
-        account.rows.append(self._row(iteration))
+        busy_s = iteration.scheduled_s, iteration.computed_s
+        self._busy_s.setdefault(group, []).append(busy_s)
+        work = iteration.work(arrays.kv)
+        row = row_of(iteration.start_s, seconds, 1, work, iteration.use)
+        self._recorder.iteration(group, row)
         for request, tokens in iteration.batch.tokens.items():
             if np.isnan(arrays.started_s[request]):
                 arrays.started_s[request] = iteration.start_s
@@ -137,22 +125,3 @@ class Measured:
         for request in iteration.finished:
             arrays.finished_s[request] = iteration.end_s
             arrays.kv[request] = 0
-
-    def _row(self, iteration: Iteration) -> LogRow:
-        """The iteration as a row of the log."""
-        kv = self._arrays.kv
-        tokens = iteration.batch.tokens
-        chunks = [(int(kv[r]), n) for r, n in tokens.items() if r in iteration.prompts]
-        contexts = [int(kv[r]) + 1 for r in tokens if r not in iteration.prompts]
-        total = sum(n for _, n in chunks)
-        work = Work(
-            prefill_requests=len(chunks),
-            prefill_tokens=total,
-            prefill_padded_tokens=total,
-            prefill_attended=sum(n * (2.0 * (held + n) - n) for held, n in chunks),
-            decode_requests=len(contexts),
-            context_tokens=sum(contexts),
-            longest_tokens=max(contexts, default=0),
-        )
-        seconds = iteration.end_s - iteration.start_s
-        return row_of(iteration.start_s, seconds, 1, work, iteration.use)

@@ -22,8 +22,8 @@ from harness.engines.vllm.planned_scheduler import PlannedBatchScheduler
 from harness.engines.vllm.policy_file import POLICY_FILE, policy_of
 from harness.engines.vllm.served import ServedGroup
 from harness.engines.vllm.shared_blocks import ledger_of
-from harness.engines.vllm.step import Iteration, Step, prompts_of
-from harness.interface.decisions import Decision
+from harness.engines.vllm.step import Iteration
+from harness.interface.decisions import Batch, Decision
 from harness.interface.entities import (
     GpuId,
     Group,
@@ -66,7 +66,11 @@ class PolicyScheduler(PlannedBatchScheduler):
         self._aborted: set[RequestId] = set()
         # Preempted from outside since the last step: vLLM's next output names them.
         self._lost: set[str] = set()
-        self._under_way: Step | None = None
+        self._under_way: Iteration | None = None
+        # Tokens that each of its requests had generated before it; None where all decode.
+        self._generated: Mapping[RequestId, int] | None = None
+        # Running requests when it began.
+        self._ran = 0
         self._clock: Callable[[], float] = time.perf_counter
         self._on_iteration: Callable[[Iteration], None] = _unkept
         self._knows_facts = False
@@ -89,12 +93,10 @@ class PolicyScheduler(PlannedBatchScheduler):
         policy: SchedulingPolicy,
         group: Group | None = None,
         service: Service | None = None,
-        tell: Callable[[Event], None] = _untold,
         clock: Callable[[], float] = time.perf_counter,
         on_iteration: Callable[[Iteration], None] = _unkept,
-        heard: Heard | None = None,
     ) -> None:
-        """Decide by this policy from now on; `heard` is shared with others that it decides for.
+        """Decide by this policy from now on.
 
         A group given means that the requests carry the facts of the project's own (see
         `extra_args_of`); else they are what a server knows. Raises ValueError where the policy
@@ -108,10 +110,8 @@ class PolicyScheduler(PlannedBatchScheduler):
             group=group or Group(GroupId("server"), frozenset({service.id}), (GpuId(0),)),
             services={service.id: service},
             kv=ledger_of({service.id: self}, [service]),
-            tell=tell,
             clock=clock,
             on_iteration=on_iteration,
-            heard=heard,
         )
         self._knows_facts = group is not None
 
@@ -127,11 +127,12 @@ class PolicyScheduler(PlannedBatchScheduler):
         clock: Callable[[], float] = time.perf_counter,
         on_iteration: Callable[[Iteration], None] = _unkept,
         heard: Heard | None = None,
-    ) -> None:
+    ) -> ServedGroup:
         """Decide by one policy for the schedulers of all services of a group, this one included.
 
         They share the KV blocks of this one, which the ledger `kv` counts; `decide` says whose
-        turn it is. Raises ValueError as `attach`, and where blocks cannot be shared.
+        turn it is. `heard` is shared with the other groups that the policy decides for. Returns
+        what all decide by. Raises ValueError as `attach`, and where blocks cannot be shared.
         """
         served = ServedGroup(
             policy=policy,
@@ -149,6 +150,7 @@ class PolicyScheduler(PlannedBatchScheduler):
             peer.served, peer._peers, peer._service = served, peers, service
             peer._clock, peer._on_iteration, peer._knows_facts = clock, on_iteration, True
             peer.knows_cached = kv.caches
+        return served
 
     def predict(self, request: RequestId, length: LengthPrediction) -> None:
         """A length prediction is ready."""
@@ -281,21 +283,30 @@ class PolicyScheduler(PlannedBatchScheduler):
     ) -> None:
         """The batch of the last decision is under way."""
         (batch,) = self.decided.launch
-        prompts, before = frozenset[RequestId](), None
+        prompts, self._generated, self._ran = frozenset[RequestId](), None, len(self.running)
         if not all_decode:
-            before = {r: self._requests[r].num_output_tokens for r in batch.tokens}
-            prompts = prompts_of(batch, self._requests, served.requests)
-        self._under_way = Step(
+            self._generated = {r: self._requests[r].num_output_tokens for r in batch.tokens}
+            prompts = self._prompts(served, batch)
+        self._under_way = Iteration(
             # Without its draft, which sees the group as it changes: steps go to other processes.
             decision=replace(self.decided, draft=None),
             batch=batch,
             prompts=prompts,
             use=use_of(served, batch.service, batch.tokens),
-            before=before,
             start_s=start_s,
             decided_s=decided_s,
             scheduled_s=self._clock(),
-            running=len(self.running),
+        )
+
+    def _prompts(self, served: ServedGroup, batch: Batch) -> frozenset[RequestId]:
+        """Requests of a batch that do not decode; the engine counts the batch as computed."""
+        requests, views = self._requests, served.requests
+        return frozenset(
+            r
+            for r, n in batch.tokens.items()
+            if n > 1
+            or requests[r].num_computed_tokens < requests[r].num_tokens
+            or requests[r].num_computed_tokens <= views[r].facts.prompt_tokens
         )
 
     def update_from_output(self, scheduler_output: Any, model_runner_output: Any) -> Any:
@@ -306,34 +317,31 @@ class PolicyScheduler(PlannedBatchScheduler):
             self._end(self._under_way, computed_s)
         return result
 
-    def _end(self, step: Step, computed_s: float) -> None:
+    def _end(self, step: Iteration, computed_s: float) -> None:
         """Tell of a step that is over, and of the requests that it ended."""
-        served, end_s = self._who_decides(), self._clock()
-        self._under_way = None
-        made = step.made(self._requests)
-        served.end(step.batch, step.start_s, computed_s, made)
-        finished = step.finished(self._requests, len(self.running))
-        for request in finished:
+        served, requests, self._under_way = self._who_decides(), self._requests, None
+        step.computed_s, step.end_s = computed_s, self._clock()
+        step.made = step.batch.tokens
+        if self._generated is not None:
+            generated = self._generated.items()
+            step.made = {
+                r: requests[r].num_output_tokens - before
+                for r, before in generated
+                if r in requests
+            }
+        served.end(step.batch, step.start_s, computed_s, step.made)
+        # Those that are answered have left the running ones.
+        if len(self.running) != self._ran:
+            step.finished = tuple(
+                r for r in step.batch.tokens if r in requests and requests[r].is_finished()
+            )
+        for request in step.finished:
             served.finish(request)
-            del self._requests[request]
-        served.outgrown(made)
+            del requests[request]
+        served.outgrown(step.made)
         if self._aborted:
             self._close_aborted()
-        self._on_iteration(
-            Iteration(
-                decision=step.decision,
-                batch=step.batch,
-                prompts=step.prompts,
-                use=step.use,
-                made=made,
-                finished=finished,
-                start_s=step.start_s,
-                decided_s=step.decided_s,
-                scheduled_s=step.scheduled_s,
-                computed_s=computed_s,
-                end_s=end_s,
-            )
-        )
+        self._on_iteration(step)
 
     def finish_requests(self, request_ids: Any, finished_status: Any) -> Any:
         """Requests end from outside, for instance because a client has gone."""

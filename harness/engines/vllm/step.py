@@ -1,36 +1,36 @@
-"""One step of an engine: while it is under way, and as it was timed."""
+"""One step of an engine, as it was timed."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from math import nan
 
 from harness.engines.iteration_log import LogRow
-from harness.engines.state import KvUse
+from harness.engines.state import Ints, KvUse
 from harness.interface.decisions import Batch, Decision
-from harness.interface.entities import RequestId
-from harness.interface.views import RequestView
+from harness.interface.entities import RequestId, Work
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, kw_only=True)
 class Iteration:
     """One step as it was timed, in seconds of the clock given.
 
     Decided between `start_s` and `decided_s`, scheduled by `scheduled_s`, computed by `computed_s`
     and accounted for by `end_s`. `prompts` are the requests that did not decode. `use` is of while
-    it was computed.
+    it was computed. What it has `made` and `finished`, and the last two times, are known when it
+    is over.
     """
 
     decision: Decision
     batch: Batch
     prompts: frozenset[RequestId]
     use: KvUse
-    made: Mapping[RequestId, int]
-    finished: tuple[RequestId, ...]
     start_s: float
     decided_s: float
     scheduled_s: float
-    computed_s: float
-    end_s: float
+    computed_s: float = nan
+    end_s: float = nan
+    made: Mapping[RequestId, int] = field(default_factory=dict)
+    finished: tuple[RequestId, ...] = ()
 
     @property
     def times(self) -> LogRow:
@@ -41,50 +41,18 @@ class Iteration:
         spans = (self.start_s, self.decided_s, self.scheduled_s, self.computed_s, self.end_s)
         return (*spans, *work)
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
-    """A step under way, timed as an `Iteration` is.
-
-    `before` has the tokens that each request had generated; None where all decode. `running` counts
-    the engine's running requests.
-    """
-
-    decision: Decision
-    batch: Batch
-    prompts: frozenset[RequestId]
-    use: KvUse
-    before: Mapping[RequestId, int] | None
-    start_s: float
-    decided_s: float
-    scheduled_s: float
-    running: int
-
-    def made(self, requests: Mapping[RequestId, Any]) -> Mapping[RequestId, int]:
-        """Tokens that each request has produced, by the engine's own requests."""
-        if self.before is None:
-            return self.batch.tokens
-        return {
-            r: requests[r].num_output_tokens - before
-            for r, before in self.before.items()
-            if r in requests
-        }
-
-    def finished(self, requests: Mapping[RequestId, Any], running: int) -> tuple[RequestId, ...]:
-        """Requests that are answered: these have left the `running`."""
-        if running == self.running:
-            return ()
-        return tuple(r for r in self.batch.tokens if r in requests and requests[r].is_finished())
-
-
-def prompts_of(
-    batch: Batch, requests: Mapping[RequestId, Any], views: Mapping[RequestId, RequestView]
-) -> frozenset[RequestId]:
-    """Requests of a batch that do not decode; the engine counts the batch as computed."""
-    return frozenset(
-        r
-        for r, n in batch.tokens.items()
-        if n > 1
-        or requests[r].num_computed_tokens < requests[r].num_tokens
-        or requests[r].num_computed_tokens <= views[r].facts.prompt_tokens
-    )
+    def work(self, kv: Ints) -> Work:
+        """What it computes, where requests hold so many tokens of `kv` before it, by number."""
+        tokens = self.batch.tokens
+        chunks = [(int(kv[r]), n) for r, n in tokens.items() if r in self.prompts]
+        contexts = [int(kv[r]) + 1 for r in tokens if r not in self.prompts]
+        total = sum(n for _, n in chunks)
+        return Work(
+            prefill_requests=len(chunks),
+            prefill_tokens=total,
+            prefill_padded_tokens=total,
+            prefill_attended=sum(n * (2.0 * (held + n) - n) for held, n in chunks),
+            decode_requests=len(contexts),
+            context_tokens=sum(contexts),
+            longest_tokens=max(contexts, default=0),
+        )

@@ -26,12 +26,17 @@ from harness.engines.vllm.options import VllmOptions
 from harness.engines.vllm.run import VllmRun
 from harness.engines.vllm.step import Iteration
 from harness.interface.decisions import ContinuousBatching, Decision, PriorityOrder
-from harness.interface.entities import Group, RequestId, Service
+from harness.interface.entities import Group, Service
 from harness.interface.events import Event
 from harness.interface.policies import Capability, System
 from harness.interface.views import GroupView
 from harness.workloads.workload import Workload
 
+COMPUTED = (
+    *("prefill_requests", "prefill_tokens", "prefill_attended"),
+    *("decode_requests", "context_tokens", "longest_tokens"),
+)
+"""Fields of `Work` that are the first of `COLUMNS`."""
 SHORT_S = 2.0
 """No round of these begins later than so many seconds after the first."""
 
@@ -131,7 +136,7 @@ class _TimedRun(VllmRun):
 
     def rows(self) -> pd.DataFrame:
         """`COLUMNS` of every iteration, in order."""
-        kv = dict.fromkeys(map(RequestId, range(len(self.workload))), 0)
+        kv = np.zeros(len(self.workload), np.int64)
         ends_s = [*(begin_s for begin_s, _, _ in self.rounds[1:]), self.timed[-1].end_s]
         rows = []
         for round_, iteration, end_s in zip(self.rounds, self.timed, ends_s, strict=True):
@@ -142,28 +147,11 @@ class _TimedRun(VllmRun):
                 iteration.computed_s - iteration.scheduled_s,
                 end_s - iteration.computed_s,
             )
-            rows.append((*_work(iteration, kv), count, *seconds))
+            work = iteration.work(kv)
+            rows.append((*(getattr(work, name) for name in COMPUTED), count, *seconds))
+            for request, tokens in iteration.batch.tokens.items():
+                kv[request] += tokens
         return pd.DataFrame(rows, columns=list(COLUMNS))
-
-
-def _work(iteration: Iteration, kv: dict[RequestId, int]) -> tuple[float, ...]:
-    """What an iteration computed; `kv` follows the requests along."""
-    chunks, contexts = [], []
-    for request, tokens in iteration.batch.tokens.items():
-        held = kv[request]
-        if request in iteration.prompts:
-            chunks.append((held, tokens))
-        else:
-            contexts.append(held + 1)
-        kv[request] = held + tokens
-    return (
-        len(chunks),
-        sum(n for _, n in chunks),
-        sum(n * (2.0 * (held + n) - n) for held, n in chunks),
-        len(contexts),
-        sum(contexts),
-        max(contexts, default=0),
-    )
 
 
 def timed(
