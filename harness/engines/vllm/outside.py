@@ -1,16 +1,16 @@
 """Units outside any LLM on a real clock: each takes its seconds, any number at a time."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from queue import SimpleQueue
 from threading import Timer
-from typing import Protocol
+from typing import Any
 
 import numpy as np
 
 from harness.engines.applications import Applications
 from harness.engines.backends import Backends
-from harness.engines.containers import CodeResult
+from harness.engines.containers import Containers
 from harness.engines.live import LiveState
 from harness.engines.state import Ints
 from harness.interface.apps import Apps, Backend
@@ -21,22 +21,6 @@ from harness.interface.policies import LengthPredictor
 
 MOST_THREADS = 64
 """Containers that start, run code or stop at one time."""
-
-
-class RunsCode(Protocol):
-    """Backends that really run: `harness.engines.containers.Containers`."""
-
-    def start(self, name: str) -> None:
-        """Start one; RuntimeError where that fails."""
-
-    def run(self, name: str, code: str) -> CodeResult:
-        """Run code in one."""
-
-    def stop(self, name: str) -> None:
-        """End one."""
-
-    def close(self) -> None:
-        """End all."""
 
 
 class Outside:
@@ -54,12 +38,10 @@ class Outside:
         apps: Apps,
         tell: Callable[[Event], None],
         clock: Callable[[], float],
-        predictor: LengthPredictor | None = None,
-        *,
-        containers: RunsCode | None = None,
-        pool: str = "",
+        predictor: LengthPredictor | None,
+        containers: Mapping[str, Any] | None,
     ) -> None:
-        """Nothing has come."""
+        """Nothing has come. `containers` has the `pool` of those, and what `Containers` needs."""
         workload = state.workload
         if apps.host_cache is not None:
             raise ValueError(
@@ -72,8 +54,12 @@ class Outside:
         self._posted: SimpleQueue[tuple[int | ResourceId, float]] = SimpleQueue()
         self._under_way: dict[int, Timer | None] = {}
         self._loading: dict[ResourceId, Timer] = {}
-        self._containers, self._pool = containers, pool
-        self._threads = ThreadPoolExecutor(MOST_THREADS) if containers else None
+        self._containers: Containers | None = None
+        if containers is not None:
+            about = dict(containers)
+            self._pool: str = about.pop("pool")
+            self._containers = Containers(**about)
+        self._threads = ThreadPoolExecutor(MOST_THREADS)
         self.failed, self.prewarming_is_due = 0, False
         self.backends: Backends | None = None
         if apps.backends:
@@ -116,7 +102,7 @@ class Outside:
             self._under_way[call] = None
             seconds = self._apps.external_s.item(call)
             if self._is_contained(call):
-                self._submit(self._run_contained, call, seconds)
+                self._threads.submit(self._run_contained, call, seconds)
             else:
                 self._under_way[call] = self._timer(seconds, call)
 
@@ -132,10 +118,6 @@ class Outside:
         self.failed += ran.status != 0
         self._post(call)
 
-    def _submit(self, work: Callable[..., None], *arguments: object) -> None:
-        assert self._threads is not None
-        self._threads.submit(work, *arguments)
-
     def _timer(self, seconds: float, what: int | ResourceId) -> Timer:
         timer = Timer(seconds, self._post, (what,))
         timer.daemon = True
@@ -144,7 +126,7 @@ class Outside:
 
     def _load(self, name: ResourceId, backend: Backend) -> None:
         if self._containers is not None and backend.pool == self._pool:
-            self._submit(self._start_container, name)
+            self._threads.submit(self._start_container, name)
         else:
             self._loading[name] = self._timer(backend.load_s, name)
 
@@ -160,7 +142,7 @@ class Outside:
         if timer := self._loading.pop(name, None):
             timer.cancel()
         elif self._containers is not None:
-            self._submit(self._containers.stop, name)
+            self._threads.submit(self._containers.stop, name)
 
     def _post(self, what: int | ResourceId) -> None:
         self._posted.put((what, self._clock()))
@@ -198,6 +180,6 @@ class Outside:
                 timer.cancel()
         if self.backends is not None:
             self.backends.end(self._clock())
-        if self._threads is not None and self._containers is not None:
-            self._threads.shutdown(wait=True, cancel_futures=False)
+        self._threads.shutdown(wait=True)
+        if self._containers is not None:
             self._containers.close()

@@ -14,7 +14,6 @@ import numpy as np
 
 from harness.costs.nvml import Sampler, open_nvml
 from harness.engines.ask import ask_deployment, ask_prewarming, counts_of, refuse_standstill
-from harness.engines.containers import Containers
 from harness.engines.lifecycle import Lifecycle
 from harness.engines.listeners import Listeners
 from harness.engines.recorder import Recorder
@@ -91,22 +90,15 @@ class VllmRun:
         )
 
     def _units(self) -> Outside | None:
-        apps = self.workload.apps
-        if apps is None:
+        if self.workload.apps is None:
             return None
-        containers, pool = None, ""
-        if self.options.containers is not None:
-            about = dict(self.options.containers)
-            pool = about.pop("pool")
-            containers = Containers(**about)
         return Outside(
             self.state,
-            apps,
+            self.workload.apps,
             lambda event: self._tell([event]),
             self.clock,
             self.system.predictor,
-            containers=containers,
-            pool=pool,
+            self.options.containers,
         )
 
     def _loader(self) -> GroupLoader:
