@@ -6,7 +6,7 @@ counted. The simulator's own account is kept beside it, and any difference is an
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import cache, partial
 from typing import Any, ClassVar
 
@@ -121,31 +121,22 @@ class VllmDry:
     def run(self, workload: Workload, system: System, recorder: Recorder) -> None:
         """Serve the workload on the virtual clock. See `Engine.run`."""
         refuse_unmet_needs(self, system)
-        clockwork = Simulator(
-            cluster=self.cluster,
-            costs=self.costs,
-            max_num_seqs=self.max_num_seqs,
-            max_num_batched_tokens=self.max_num_batched_tokens,
-            fast_forward=False,
-            horizon_s=self.horizon_s,
-            charge_decisions=self.charge_decisions,
-            loads_first=self.loads_first,
-            hand_over_s=self.hand_over_s,
-            prefix_caching=bool(self.prefix_caching),
-        )
+        options = {option.name: getattr(self, option.name) for option in fields(self)}
+        clockwork = Simulator(**options, fast_forward=False)
         stepper = partial(_DryStepper, engine=self, prefixes=Prefixes.of(workload))
         serve(clockwork, workload, system, recorder, stepper)
 
 
 @dataclass(slots=True)
 class _DryGroup:
-    """A group's schedulers by service, its requests in them, and its step under way.
+    """A group's schedulers by service, what they decide by, and its requests in them.
 
-    The step is of the scheduler in `turn`.
+    Its step under way is of the scheduler in `turn`.
     """
 
     live: LiveGroup
     schedulers: Mapping[ServiceId, PolicyScheduler]
+    served: ServedGroup
     turn: PolicyScheduler
     known: dict[RequestId, Any] = field(default_factory=dict)
     output: Any = None
@@ -171,7 +162,7 @@ class _DryStepper(Stepper):
         if group is None or group.live is not live:
             group = self._new_group(live)
         self._match(group, live)
-        served = _served(group)
+        served = group.served
         if self.deciding.is_timed:
             served.look_again()
         live.told.predictions = len(self.state.predicted)
@@ -197,7 +188,7 @@ class _DryStepper(Stepper):
             for name, service in live.services.items()
         }
         first = next(iter(schedulers.values()))
-        first.attach_with(
+        served = first.attach_with(
             schedulers,
             policy=_EventlessPolicy(self.policy),
             group=live.group,
@@ -206,9 +197,9 @@ class _DryStepper(Stepper):
             clock=lambda: self.state.now_s,
             heard=self.heard,
         )
-        self.groups[id(live)] = group = _DryGroup(live, schedulers, first)
         # Requests come, and keys are asked, also while an iteration is under way.
-        _served(group).told = live.told
+        served.told = live.told
+        self.groups[id(live)] = group = _DryGroup(live, schedulers, served, first)
         return group
 
     def _match(self, group: _DryGroup, live: LiveGroup) -> None:
@@ -217,8 +208,7 @@ class _DryStepper(Stepper):
             gone = group.known.pop(request)
             for scheduler in group.schedulers.values():
                 if gone.request_id in scheduler.requests:
-                    abort(scheduler, [gone])
-        served = _served(group)
+                    scheduler.finish_requests([gone.request_id], RequestStatus.FINISHED_ABORTED)
         for request, view in live.members.items():
             if request not in group.known:
                 scheduler = group.schedulers[view.facts.service]
@@ -229,9 +219,9 @@ class _DryStepper(Stepper):
                     block_tokens=scheduler.block_size if scheduler.caches else None,
                 )
                 scheduler.add_request(group.known[request])
-            known = served.requests[request].predicted
+            known = group.served.requests[request].predicted
             if view.predicted is not None and view.predicted is not known:
-                served.predict(request, view.predicted)
+                group.served.predict(request, view.predicted)
 
     def end(self, flight: Flight) -> bool:
         """An iteration is over: vLLM counts, and must have counted the same."""
@@ -249,12 +239,6 @@ class _DryStepper(Stepper):
 
     def note_ran(self, flight: Flight) -> None:
         """Nothing: what decides for vLLM has noted it, in the same keys."""
-
-
-def _served(group: _DryGroup) -> ServedGroup:
-    """What all schedulers of a group decide by."""
-    assert group.turn.served is not None
-    return group.turn.served
 
 
 def _compare(counted: Any, view: LiveRequest | None) -> None:
@@ -343,11 +327,6 @@ def engine_request(
         arrival_time=facts.arrival_s,
         block_hasher=hasher,
     )
-
-
-def abort(scheduler: Any, requests: list[Any]) -> None:
-    """Take requests out of a scheduler."""
-    scheduler.finish_requests([r.request_id for r in requests], RequestStatus.FINISHED_ABORTED)
 
 
 def account_for(scheduler: Any, output: Any) -> None:

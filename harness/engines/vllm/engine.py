@@ -10,7 +10,7 @@ from harness.config import inputs
 from harness.engines.engine import Slots, refuse_unmet_needs
 from harness.engines.recorder import Recorder
 from harness.engines.simulator.warm_up import warm_up
-from harness.engines.vllm.options import VllmOptions, model_files
+from harness.engines.vllm.options import VllmOptions
 from harness.engines.vllm.processor import engine_name, has_gpus
 from harness.engines.vllm.run import VllmRun
 from harness.engines.vllm.timed_batches import how_fast
@@ -55,9 +55,11 @@ class Vllm(VllmOptions):
 
     def files(self, services: Sequence[str]) -> Mapping[str, str]:
         """The models that stand for the services, and the texts of prompts."""
-        models = {self.model_path(ServiceId(name)) for name in services}
-        texts = inputs.digests([Path(self.texts)] if self.texts else [])
-        return texts | {k: v for model in sorted(models) for k, v in model_files(model).items()}
+        models = sorted({self.model_path(ServiceId(name)) for name in services})
+        paths = [Path(self.texts)] if self.texts else []
+        for model in models:
+            paths += [path for path in sorted(Path(model).rglob("*")) if path.is_file()]
+        return inputs.digests(paths)
 
     def warm_up(self) -> None:
         """Load the kernel for placements that plan by simulating; vLLM itself needs none."""

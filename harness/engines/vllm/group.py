@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import cache
 from pathlib import Path
 from typing import Any, TypeAlias
 from weakref import WeakKeyDictionary
@@ -17,6 +16,7 @@ from harness.engines.ask import counts_of
 from harness.engines.told_keys import Heard
 from harness.engines.vllm.carried import extra_args_of
 from harness.engines.vllm.processor import native_dtype
+from harness.engines.vllm.served import ServedGroup
 from harness.engines.vllm.shared_blocks import equal_blocks, ledger_of
 from harness.engines.vllm.shared_buffer import BLOCK_BY_BLOCK, one_buffer
 from harness.engines.vllm.step import Iteration
@@ -33,7 +33,6 @@ from harness.interface.policies import SchedulingPolicy
 
 from vllm import SamplingParams  # isort: skip
 from vllm import __version__ as vllm_version  # isort: skip
-from transformers import AutoConfig, AutoTokenizer  # isort: skip
 from vllm.engine.arg_utils import EngineArgs  # isort: skip
 from vllm.sampling_params import RequestOutputKind  # isort: skip
 from vllm.v1.engine.llm_engine import LLMEngine  # isort: skip
@@ -211,31 +210,6 @@ def _new_engine(config: Any) -> Any:
     return engine
 
 
-@cache
-def vocabulary_of(model: str) -> int:
-    """How many token ids a model knows."""
-    return int(AutoConfig.from_pretrained(model).vocab_size)
-
-
-@cache
-def _tokenizer(model: str) -> Any:
-    try:
-        return AutoTokenizer.from_pretrained(model)
-    except (OSError, ValueError) as error:
-        reason = str(error).splitlines()[0]
-        raise ValueError(f"{model} has no tokenizer for engine.texts: {reason}") from None
-
-
-def tokens_of(text: str, model: str) -> list[int]:
-    """Token ids of a text by a model's tokenizer. ValueError where the model has none."""
-    return list(_tokenizer(model).encode(text))
-
-
-def text_of(tokens: Sequence[int], model: str) -> str:
-    """What tokens say, by a model's tokenizer. ValueError where the model has none."""
-    return str(_tokenizer(model).decode(list(tokens)))
-
-
 def scheduler_of(engine: Any) -> Any:
     """The scheduler inside an engine of this process."""
     return engine.engine_core.engine_core.scheduler
@@ -279,6 +253,7 @@ class VllmGroup:
     engines: tuple[Any, ...]
     keep_answers: bool
     settings: tuple[EngineSettings, ...]
+    served: ServedGroup = field(init=False)
     by_service: dict[ServiceId, Any] = field(default_factory=dict)
     iterations: list[Iteration] = field(default_factory=list)
     events: list[Event] = field(default_factory=list)
@@ -302,11 +277,9 @@ class VllmGroup:
         Raises ValueError where the policy needs what vLLM does not offer.
         """
         self.answers.clear()
-        promotions = None if heard is None else heard.promotions
-        self.counted = Counter(counts_of(policy, promotions))
         self.by_service = {s.id: e for s, e in zip(services, self.engines, strict=True)}
         schedulers = {name: scheduler_of(engine) for name, engine in self.by_service.items()}
-        self._scheduler.attach_with(
+        self.served = self._scheduler.attach_with(
             schedulers,
             policy=policy,
             group=group,
@@ -317,6 +290,11 @@ class VllmGroup:
             on_iteration=self.iterations.append,
             heard=heard,
         )
+        self.counted = self._counts()
+
+    def _counts(self) -> Counter[str]:
+        """What its policy has counted so far."""
+        return Counter(counts_of(self.served.policy, self.served.heard.promotions))
 
     @property
     def _scheduler(self) -> Any:
@@ -348,8 +326,7 @@ class VllmGroup:
     @property
     def group(self) -> Group:
         """Its services and GPUs."""
-        group: Group = self._scheduler.served.group
-        return group
+        return self.served.group
 
     @property
     def has_work(self) -> bool:
@@ -359,14 +336,12 @@ class VllmGroup:
     @property
     def unanswered(self) -> Collection[RequestId]:
         """Requests that it has been given and has not finished."""
-        unanswered: Collection[RequestId] = self._scheduler.served.requests
-        return unanswered
+        return self.served.requests
 
     @property
     def wake_s(self) -> float | None:
         """Until when nothing will run unless something happens; None where something runs."""
-        wake_s: float | None = self._scheduler.served.wake_s
-        return wake_s
+        return self.served.wake_s
 
     def submit(self, submissions: Sequence[Submission]) -> None:
         """Requests come in. Greedy, so that a request's tokens depend on nothing but its prompt."""
@@ -393,7 +368,7 @@ class VllmGroup:
     def hear(self, events: Sequence[Event]) -> None:
         """What has happened in groups whose policy is not the same object."""
         for event in events:
-            self._scheduler.served.hear(event)
+            self.served.hear(event)
 
     def step(self) -> None:
         """Compute one iteration of the service that the policy has chosen."""
@@ -406,8 +381,7 @@ class VllmGroup:
 
     def report(self) -> Report:
         """What has been done since the last report."""
-        served = self._scheduler.served
-        counts = Counter(counts_of(served.policy, served.heard.promotions))
+        counts = self._counts()
         more = counts.copy()
         more.subtract(self.counted)
         self.counted = counts
@@ -421,7 +395,7 @@ class VllmGroup:
 
         Between two iterations. They may come in again elsewhere, with the tokens they have.
         """
-        requests = self._scheduler.served.requests
+        requests = self.served.requests
         gone = {r: view for r, view in requests.items() if everything or not view.kv_tokens}
         for service, engine in self.by_service.items():
             own = [str(r) for r, view in gone.items() if view.facts.service == service]

@@ -5,7 +5,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from harness.config import inputs
 from harness.config.hub import model_folder
 from harness.config.paths import ROOT
 from harness.costs.model_names import is_config, model_of
@@ -124,8 +123,3 @@ class VllmOptions:
             tensor_parallel=group.tensor_parallel,
             scheduler=PolicyScheduler,
         )
-
-
-def model_files(model: str) -> dict[str, str]:
-    """sha256, by name, of the files in the folder of a model."""
-    return inputs.digests(path for path in sorted(Path(model).rglob("*")) if path.is_file())

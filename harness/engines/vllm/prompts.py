@@ -1,14 +1,19 @@
 """Token ids of prompts: drawn or read, and the answers that the graph of an application carries."""
 
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from harness.config import inputs
-from harness.engines.vllm.group import Submission, text_of, tokens_of, vocabulary_of
+from harness.engines.vllm.group import Submission
 from harness.engines.vllm.options import VllmOptions
 from harness.interface.entities import Request
 from harness.workloads.workload import Workload
+
+# After ours, which set what vLLM and what it brings read when they are imported.
+from transformers import AutoConfig, AutoTokenizer  # isort: skip
 
 FIRST_TOKEN_ID, VOCABULARY = 3, 900  # random prompts keep clear of special tokens
 
@@ -24,6 +29,22 @@ def texts_of(path: str | None) -> list[str]:
     if not lines:
         raise ValueError(f"engine.texts={path} holds no text")
     return lines
+
+
+@cache
+def _vocabulary(model: str) -> int:
+    """How many token ids a model knows."""
+    return int(AutoConfig.from_pretrained(model).vocab_size)
+
+
+@cache
+def _tokenizer(model: str) -> Any:
+    """That of a model. ValueError where it has none."""
+    try:
+        return AutoTokenizer.from_pretrained(model)
+    except (OSError, ValueError) as error:
+        reason = str(error).splitlines()[0]
+        raise ValueError(f"{model} has no tokenizer for engine.texts: {reason}") from None
 
 
 class Prompts:
@@ -78,7 +99,7 @@ class Prompts:
             ids: list[int] = rng.integers(FIRST_TOKEN_ID, VOCABULARY, count).tolist()
             return ids
         text = self._texts[request % len(self._texts)]
-        return _repeated(tokens_of(text, self._model(request)), count)
+        return _repeated(_tokenizer(self._model(request)).encode(text), count)
 
     def _routed(self, parent: int, child: int) -> list[int]:
         """An answer as the model of another request reads it, as many tokens as it has.
@@ -90,8 +111,9 @@ class Prompts:
         if source == target:
             return list(tokens)
         if self._texts:
-            return _repeated(tokens_of(text_of(tokens, source), target), len(tokens))
-        most = vocabulary_of(target)
+            text = _tokenizer(source).decode(tokens)
+            return _repeated(_tokenizer(target).encode(text), len(tokens))
+        most = _vocabulary(target)
         return [token % most for token in tokens]
 
     def _model(self, request: int) -> str:
