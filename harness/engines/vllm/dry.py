@@ -188,17 +188,18 @@ class _DryStepper(Stepper):
             for name, service in live.services.items()
         }
         first = next(iter(schedulers.values()))
-        served = first.attach_with(
-            schedulers,
+        served = ServedGroup(
             policy=_EventlessPolicy(self.policy),
             group=live.group,
             services=live.services,
             kv=kv.emptied(),
-            clock=lambda: self.state.now_s,
+            max_num_seqs=first.max_num_running_reqs,
+            max_num_batched_tokens=first.max_num_scheduled_tokens,
             heard=self.heard,
         )
         # Requests come, and keys are asked, also while an iteration is under way.
         served.told = live.told
+        first.attach_with(schedulers, served, clock=lambda: self.state.now_s)
         self.groups[id(live)] = group = _DryGroup(live, schedulers, served, first)
         return group
 

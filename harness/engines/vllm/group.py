@@ -279,17 +279,18 @@ class VllmGroup:
         self.answers.clear()
         self.by_service = {s.id: e for s, e in zip(services, self.engines, strict=True)}
         schedulers = {name: scheduler_of(engine) for name, engine in self.by_service.items()}
-        self.served = self._scheduler.attach_with(
-            schedulers,
+        first = self._scheduler
+        self.served = ServedGroup(
             policy=policy,
             group=group,
             services={service.id: service for service in services},
             kv=ledger_of(schedulers, services),
+            max_num_seqs=first.max_num_running_reqs,
+            max_num_batched_tokens=first.max_num_scheduled_tokens,
             tell=self.events.append,
-            clock=clock,
-            on_iteration=self.iterations.append,
             heard=heard,
         )
+        first.attach_with(schedulers, self.served, clock=clock, on_iteration=self.iterations.append)
         self.counted = self._counts()
 
     def _counts(self) -> Counter[str]:

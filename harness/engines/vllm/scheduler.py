@@ -14,9 +14,7 @@ from typing import Any
 
 from harness.config.engine_limits import LIMITS
 from harness.core.applied import ran_before
-from harness.core.kv_ledger import KvLedger
 from harness.engines.iteration_log import use_of
-from harness.engines.told_keys import Heard
 from harness.engines.vllm.carried import carried, own_facts, predicted_tokens, seen_facts
 from harness.engines.vllm.planned_scheduler import PlannedBatchScheduler
 from harness.engines.vllm.policy_file import POLICY_FILE, policy_of
@@ -34,16 +32,11 @@ from harness.interface.entities import (
     Service,
     ServiceId,
 )
-from harness.interface.events import Event
 from harness.interface.policies import SchedulingPolicy
 
 # After ours, whose import says what is missing where vLLM is.
 from vllm.v1.core.sched.interface import PauseState  # isort: skip
 from vllm.v1.request import RequestStatus  # isort: skip
-
-
-def _untold(event: Event) -> None:
-    """For a scheduler whose events only its policy hears."""
 
 
 def _unkept(iteration: Iteration) -> None:
@@ -104,53 +97,36 @@ class PolicyScheduler(PlannedBatchScheduler):
         """
         name = ServiceId(str(self.vllm_config.model_config.model))
         service = service or Service(name, self.kv_bytes_per_token, self.max_model_len)
-        self.attach_with(
-            {service.id: self},
+        served = ServedGroup(
             policy=policy,
             group=group or Group(GroupId("server"), frozenset({service.id}), (GpuId(0),)),
             services={service.id: service},
             kv=ledger_of({service.id: self}, [service]),
-            clock=clock,
-            on_iteration=on_iteration,
+            max_num_seqs=self.max_num_running_reqs,
+            max_num_batched_tokens=self.max_num_scheduled_tokens,
         )
+        self.attach_with({service.id: self}, served, clock=clock, on_iteration=on_iteration)
         self._knows_facts = group is not None
 
     def attach_with(
         self,
         peers: Mapping[ServiceId, "PolicyScheduler"],
+        served: ServedGroup,
         *,
-        policy: SchedulingPolicy,
-        group: Group,
-        services: Mapping[ServiceId, Service],
-        kv: KvLedger,
-        tell: Callable[[Event], None] = _untold,
-        clock: Callable[[], float] = time.perf_counter,
+        clock: Callable[[], float],
         on_iteration: Callable[[Iteration], None] = _unkept,
-        heard: Heard | None = None,
-    ) -> ServedGroup:
-        """Decide by one policy for the schedulers of all services of a group, this one included.
+    ) -> None:
+        """Decide as `served` for the schedulers of all services of a group, this one included.
 
-        They share the KV blocks of this one, which the ledger `kv` counts; `decide` says whose
-        turn it is. `heard` is shared with the other groups that the policy decides for. Returns
-        what all decide by. Raises ValueError as `attach`, and where blocks cannot be shared.
+        They share the KV blocks of this one, which the ledger of `served` counts; `decide` says
+        whose turn it is.
         """
-        served = ServedGroup(
-            policy=policy,
-            group=group,
-            services=services,
-            kv=kv,
-            max_num_seqs=self.max_num_running_reqs,
-            max_num_batched_tokens=self.max_num_scheduled_tokens,
-            tell=tell,
-            heard=heard,
-        )
         for service, peer in peers.items():
             if peer is not self:
                 peer.share_blocks(self)
             peer.served, peer._peers, peer._service = served, peers, service
             peer._clock, peer._on_iteration, peer._knows_facts = clock, on_iteration, True
-            peer.knows_cached = kv.caches
-        return served
+            peer.knows_cached = served.kv.caches
 
     def predict(self, request: RequestId, length: LengthPrediction) -> None:
         """A length prediction is ready."""

@@ -120,6 +120,10 @@ class _Repeat:
     unpaid: list[float] = field(default_factory=list)
 
 
+def _untold(event: Event) -> None:
+    """Where only the policy hears of events."""
+
+
 class ServedGroup:
     """One group; asks its policy and keeps the ledger of KV.
 
@@ -137,7 +141,7 @@ class ServedGroup:
         kv: KvLedger,
         max_num_seqs: int,
         max_num_batched_tokens: int,
-        tell: Callable[[Event], None],
+        tell: Callable[[Event], None] = _untold,
         heard: Heard | None = None,
     ) -> None:
         """A group whose ledger `kv` is empty; groups that share the policy share `heard`.
