@@ -20,64 +20,19 @@ _GPU_S, _SINCE_S, _BEGUN, _ROUND = range(4)
 
 
 @dataclass(slots=True)
-class _BySeconds:
-    """Promotions after seconds; `new` says how many there were in the last decision."""
+class Promotions:
+    """Those of one group.
 
-    new: int = 0
+    After seconds: `_rows` has the columns of the requests `_ids`, which the last decision was
+    about, and `_rounds` counts the decisions that promoted. After iterations: `_ran_at` has the
+    number of the last iteration that each request ran in or was promoted after; at first, of the
+    last one that had `_ended` when it came. `_left` has how many iterations each promoted request
+    may still run in.
+    """
+
     _rounds: int = 0
     _ids: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
     _rows: Floats = field(default_factory=lambda: np.zeros((0, len(_NEW))))
-
-    def look(
-        self, table: RequestTable, progress: Floats, after_s: float, now_s: float
-    ) -> tuple[Floats, Ints]:
-        """Promote those of a table that have not run for `after_s`; it is a decision of the group.
-
-        Returns of each the progress when it was promoted, and the number of that decision, 0 for
-        none.
-        """
-        rows = self._of(table.id)
-        runs = (table.gpu_s > rows[:, _GPU_S]) | np.isnan(rows[:, _SINCE_S])
-        rows[:, _GPU_S] = table.gpu_s
-        rows[runs, _SINCE_S] = now_s
-        starved = rows[:, _SINCE_S] + after_s - TIE_S <= now_s
-        self.new = int(starved.sum())
-        if self.new:
-            self._rounds += 1
-            rows[starved, _SINCE_S], rows[starved, _BEGUN] = np.inf, progress[starved]
-            rows[starved, _ROUND] = self._rounds
-        self._ids, self._rows = table.id, rows
-        return rows[:, _BEGUN], rows[:, _ROUND].astype(np.int64)
-
-    def _of(self, ids: Ints) -> Floats:
-        """The rows of requests, in a copy."""
-        rows = np.tile(_NEW, (len(ids), 1))
-        if len(self._ids):
-            at = np.searchsorted(self._ids, ids)
-            known = self._ids.take(at, mode="clip") == ids
-            rows[known] = self._rows[at[known]]
-        return rows
-
-    def clear(self) -> None:
-        """The requests go by another order: all have just come."""
-        self._rows[:] = _NEW
-
-    def forget(self, request: RequestId) -> None:
-        """A request has left the group: if it comes again, it has just come."""
-        if len(self._ids):
-            self._rows[self._ids == request] = _NEW
-
-
-@dataclass(slots=True)
-class _ByIterations:
-    """Promotions after iterations; `new` says how many there were in the last decision.
-
-    `_ran_at` has the number of the last iteration that each request ran in or was promoted after;
-    at first, of the last one that had ended when it came. `_left` has how many iterations each
-    promoted request may still run in.
-    """
-
-    new: int = 0
     _ended: int = 0
     _ran_at: dict[int, int] = field(default_factory=dict)
     _left: dict[int, int] = field(default_factory=dict)
@@ -97,41 +52,6 @@ class _ByIterations:
                 if self._left[request] <= 0:
                     del self._left[request]
 
-    def look(self, ids: Ints, promotion: AfterIterations) -> Bools:
-        """Promote those that have not run for long enough; returns which are promoted now."""
-        self.new, names = 0, ids.tolist()
-        for name in names:
-            if self._ended - self._ran_at.setdefault(name, self._ended) >= promotion.iterations:
-                self._ran_at[name], self._left[name] = self._ended, promotion.runs
-                self.new += 1
-        return np.array([name in self._left for name in names], np.bool_)
-
-    def clear(self) -> None:
-        """The requests go by another order: all have just come."""
-        self._ran_at = dict.fromkeys(self._ran_at, self._ended)
-        self._left.clear()
-
-    def forget(self, request: RequestId) -> None:
-        """A request has left the group: if it comes again, it has just come."""
-        self._ran_at.pop(request, None)
-        self._left.pop(request, None)
-
-
-@dataclass(slots=True)
-class Promotions:
-    """Those of one group."""
-
-    _by_seconds: _BySeconds = field(default_factory=_BySeconds)
-    _by_iterations: _ByIterations = field(default_factory=_ByIterations)
-
-    def come(self, request: RequestId) -> None:
-        """A request has come to the group."""
-        self._by_iterations.come(request)
-
-    def ran(self, requests: Iterable[RequestId], iterations: int) -> None:
-        """These have run in so many iterations of the group."""
-        self._by_iterations.ran(requests, iterations)
-
     def keys(
         self,
         table: RequestTable,
@@ -147,19 +67,63 @@ class Promotions:
         if isinstance(promotion, AfterIterations):
             assert not isinstance(own, MovingKey)
             assert not isinstance(promoted, MovingKey)
-            is_up = self._by_iterations.look(table.id, promotion)
-            return np.where(is_up, promoted, own), self._by_iterations.new
+            is_up, new = self._after_iterations(table.id, promotion)
+            return np.where(is_up, promoted, own), new
         assert isinstance(own, MovingKey)
         assert isinstance(promoted, MovingKey)
-        found = self._by_seconds.look(table, own.progress(table), promotion.seconds, now_s)
-        return own.where_promoted(promoted, *found).at(table), self._by_seconds.new
+        rows, new = self._after_seconds(table, own.progress(table), promotion.seconds, now_s)
+        begun, decision = rows[:, _BEGUN], rows[:, _ROUND].astype(np.int64)
+        return own.where_promoted(promoted, begun, decision).at(table), new
+
+    def _after_iterations(self, ids: Ints, promotion: AfterIterations) -> tuple[Bools, int]:
+        """Promote those that have not run for long enough.
+
+        Returns which are promoted now, and how many promotions there were.
+        """
+        new, names = 0, ids.tolist()
+        for name in names:
+            if self._ended - self._ran_at.setdefault(name, self._ended) >= promotion.iterations:
+                self._ran_at[name], self._left[name] = self._ended, promotion.runs
+                new += 1
+        return np.array([name in self._left for name in names], np.bool_), new
+
+    def _after_seconds(
+        self, table: RequestTable, progress: Floats, after_s: float, now_s: float
+    ) -> tuple[Floats, int]:
+        """Promote those that have not run for `after_s`; it is a decision of the group.
+
+        Returns the rows of all, and how many promotions there were.
+        """
+        rows = self._rows_of(table.id)
+        runs = (table.gpu_s > rows[:, _GPU_S]) | np.isnan(rows[:, _SINCE_S])
+        rows[:, _GPU_S] = table.gpu_s
+        rows[runs, _SINCE_S] = now_s
+        starved = rows[:, _SINCE_S] + after_s - TIE_S <= now_s
+        if new := int(starved.sum()):
+            self._rounds += 1
+            rows[starved, _SINCE_S], rows[starved, _BEGUN] = np.inf, progress[starved]
+            rows[starved, _ROUND] = self._rounds
+        self._ids, self._rows = table.id, rows
+        return rows, new
+
+    def _rows_of(self, ids: Ints) -> Floats:
+        """The rows of requests, in a copy."""
+        rows = np.tile(_NEW, (len(ids), 1))
+        if len(self._ids):
+            at = np.searchsorted(self._ids, ids)
+            known = self._ids.take(at, mode="clip") == ids
+            rows[known] = self._rows[at[known]]
+        return rows
 
     def clear(self) -> None:
         """The requests go by another order: all have just come."""
-        self._by_seconds.clear()
-        self._by_iterations.clear()
+        self._rows[:] = _NEW
+        self._ran_at = dict.fromkeys(self._ran_at, self._ended)
+        self._left.clear()
 
     def forget(self, request: RequestId) -> None:
         """A request has left the group: if it comes again, it has just come."""
-        self._by_seconds.forget(request)
-        self._by_iterations.forget(request)
+        if len(self._ids):
+            self._rows[self._ids == request] = _NEW
+        self._ran_at.pop(request, None)
+        self._left.pop(request, None)
