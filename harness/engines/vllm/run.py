@@ -289,7 +289,7 @@ class VllmRun:
         """Requests go to their groups, those of one together."""
         for name in dict.fromkeys(groups):
             own = [r for r, group in zip(requests, groups, strict=True) if group == name]
-            self.groups.submit(name, [self._submission(request) for request in own])
+            self.groups.submit(name, [self.prompts.submission(self.state.facts(r)) for r in own])
 
     def _take_back(self, submissions: Sequence[Submission]) -> None:
         """Requests have left a group; they keep what they have produced."""
@@ -297,9 +297,6 @@ class VllmRun:
         self.measured.withdrawn(requests, self.clock())
         for request in requests:
             self.lifecycle.hold_back(self.workload.service_of(request), [request])
-
-    def _submission(self, request: int) -> Submission:
-        return self.prompts.submission(self.state.facts(request))
 
     def _due(self) -> None:
         """Deliver the predictions that are ready."""

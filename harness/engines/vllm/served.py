@@ -225,10 +225,6 @@ class ServedGroup:
         self._repeat = None
         del self._members[request]
 
-    def __contains__(self, request: RequestId) -> bool:
-        """Whether the request is unfinished here."""
-        return request in self._members
-
     def decide(self, now_s: float) -> Decision:
         """The policy's decision, with the batch that a priority order means filled in.
 
