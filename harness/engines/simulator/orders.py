@@ -207,9 +207,14 @@ class Orders:
                 raise ValueError(f"the policy's {name}={asked} exceeds the engine's {most}")
 
     def take_in(self, live: LiveGroup) -> None:
-        """Requests of its inbox wait in the compiled group."""
-        ids = np.array(sorted(live.inbox), np.int64)
+        """Requests of its inbox wait in the compiled group.
+
+        Where all keys are due still, the group was empty: these are all that there are to ask.
+        """
+        ids, order = np.array(sorted(live.inbox), np.int64), live.priority_order
         live.inbox.clear()
+        if order is not None and live.told.are_stale(self.told.heard, self.lifecycle.state.now_s):
+            self._note_asked(live, order)
         self._key([live], ids)
         self.compiled.add(live.number, ids)
 
@@ -281,6 +286,8 @@ class Orders:
         for live, is_stale, ids in zip(lives, stale, open_ids, strict=True):
             if live.priority_order is not None and is_stale and len(ids):
                 self._note_asked(live, live.priority_order)
+            elif is_stale:
+                self.compiled.world.groups[live.number]["stops_at_arrival"] = True
             found = ids if is_stale else ids[np.isin(ids, fresh)]
             if len(found):
                 asked[live.number] = found
@@ -297,6 +304,7 @@ class Orders:
     def _note_asked(self, live: LiveGroup, order: PriorityOrder) -> None:
         """The keys of all requests of a group are asked now, and again at `renew_s`."""
         live.told.note_all(order, self.told.heard, self.lifecycle.state.now_s)
+        self.compiled.world.groups[live.number]["stops_at_arrival"] = False
         if order.renew_s is not None:
             self.arrivals.timeline.add(live.told.due_s, Due.GROUP_WAKES, live)
 

@@ -79,13 +79,20 @@ ENGINE = [
 ]
 
 
-def finished_s(engine: str, policy: Learning, load: Load) -> list[float]:
-    """Half a second for any prompt, a quarter for any decode."""
-    recorder = Recorder()
-    system = System("test", policy, RoundRobin(), Everywhere((SERVICE, (0,))), predictor=Guess())
+def finished_s(
+    engine: str,
+    policy: Learning,
+    load: Load,
+    groups: tuple[str, ...] = (SERVICE,),
+    *,
+    late_s: float = 0.004,
+) -> list[float]:
+    """Half a second for any prompt, a quarter for any decode; `groups` has the service of each."""
+    recorder, placement = Recorder(), Everywhere(*((s, (i,)) for i, s in enumerate(groups)))
+    system = System("test", policy, RoundRobin(), placement, predictor=Guess(late_s))
     about: dict[str, Any] = {"max_num_seqs": 8, "max_num_batched_tokens": 512}
-    ENGINES[engine](cluster=cluster(1), costs=FlatCosts(load=0.0), **about).run(
-        workload(*load), system, recorder
+    ENGINES[engine](cluster=cluster(len(groups)), costs=FlatCosts(load=0.0), **about).run(
+        workload(*load, services=len(set(groups))), system, recorder
     )
     seconds: list[float] = recorder.requests["finished_s"].tolist()
     return seconds
@@ -148,6 +155,34 @@ def test_a_key_is_asked_when_a_request_comes_and_is_predicted_by_hand(engine: st
     policy = learning(frozenset({Finished}), key=latest_first, rule=ONE_SLOT)
     finished_s(engine, policy, ([10, 10, 10], [4, 1, 1], [0.0, 0.1, 0.2]))
     assert policy.asked == [[0], [1], [1], [2], [2]]
+
+
+def longest_after_30(table: RequestTable, learnt: int) -> Floats:
+    return table.prompt_tokens.astype(np.float64) * (1 if learnt < 30 else -1)
+
+
+@pytest.mark.parametrize("engine", ENGINE)
+def test_after_an_overrun_keys_of_an_empty_group_are_asked_once_by_hand(engine: str) -> None:
+    """Of requests in turn in two groups, r1 overruns at 1.0 s and ends at 2.25 s.
+
+    The other group has been empty since 0.5 s. Its keys are asked when r2, r4 and r6 come at 1.5 s:
+    8 and 13 have been learnt then, and the shortest is first. They stand when 36 have been.
+    """
+    kinds: frozenset[type[Event]] = frozenset({Overran, Finished})
+    policy = learning(kinds, key=longest_after_30, rule=ONE_SLOT, reserve_tokens=12)
+    load = ([10, 10, 5, 10, 10, 10, 20], [1, 8, 4, 1, 1, 1, 1], [0.0, 0.0] + 5 * [1.5])
+    seconds = [0.5, 2.25, 2.75, 2.75, 3.25, 3.25, 3.75]
+    assert finished_s(engine, policy, load, (SERVICE, SERVICE), late_s=0) == pytest.approx(seconds)
+
+
+@pytest.mark.parametrize("engine", ENGINE)
+def test_keys_change_with_time_after_a_group_was_empty_by_hand(engine: str) -> None:
+    """They are due when r3 comes at 3.0 s, and again at 3.9 s: r4 is first from 4.0 s on."""
+    about: dict[str, Any] = {"displaces": Displaced.PAUSE, "renews": True, "renew_s": 0.9}
+    policy = learning(frozenset({Overran}), key=generated, rule=ONE_SLOT, **about)
+    load = ([10] * 5, [1, 1, 1, 8, 1], [0.0, 0.6, 1.2, 3.0, 3.1])
+    seconds = [0.5, 1.1, 1.7, 5.75, 4.5]
+    assert finished_s(engine, policy, load) == pytest.approx(seconds)
 
 
 @pytest.mark.parametrize(

@@ -81,6 +81,7 @@ STATE = [
     ("moves", np.int64),
     ("asks", np.bool_),  # whether the last pieces of keys end
     ("renews", np.bool_),  # whether more is wanted for a holder than is set aside for it
+    ("stops_at_arrival", np.bool_),  # whether all keys are to be asked when the next request comes
     ("preempted", np.bool_),  # whether a request was preempted as this iteration began
     ("table", np.int64),  # of its costs
     ("queue_at", np.int64),  # where its heap of waiting requests begins

@@ -362,6 +362,8 @@ def _dispatch(world: World, state: Record, request: int) -> bool:
     _take_in(group, group.received_s[place, 0], group.received_s[place, 1])
     _wait(world, group, request)
     _interrupt(world, group, at)
+    if group.stops_at_arrival:
+        state.is_stopped = True
     return True
 
 
