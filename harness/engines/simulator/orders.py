@@ -42,7 +42,7 @@ class Orders:
 
     Of an order's time to decide, what is recorded is that of its key; compiled code fills.
     `by_number` has the last compiled group of every number, `told_coming` by service the order of
-    which the keys of requests to come have been told.
+    which the keys of requests to come have been told, after so many `overruns`.
     """
 
     lifecycle: Lifecycle
@@ -55,6 +55,7 @@ class Orders:
     caches: PrefixCaches | None
     by_number: dict[int, LiveGroup] = field(default_factory=dict)
     told_coming: dict[ServiceId, PriorityOrder] = field(default_factory=dict)
+    overruns: int = 0
 
     def follow(self, live: LiveGroup, priority_order: PriorityOrder) -> None:
         """Compile a group: from now on its batches are filled by this order."""
@@ -242,26 +243,23 @@ class Orders:
         return int(group[request])
 
     def tell_overruns(self) -> None:
-        """Tell of requests that have outgrown what was set aside for them.
-
-        Where the policy observes that, it is asked again of requests to come.
-        """
-        is_news = False
+        """Tell of requests that have outgrown what was set aside for them."""
         for number, requests in self.compiled.take_overruns():
             group, now_s = self.by_number[number].group.id, self.lifecycle.state.now_s
             for request in requests.tolist():
                 self.told.tell(Overran(now_s, RequestId(request), group))
-                is_news = True
-        if is_news and Overran in self.lifecycle.system.scheduling.subscribes:
-            self.tell_coming()
 
     def look_again(self, groups: Iterable[LiveGroup], fresh: list[int], stepper: Stepper) -> None:
         """Ask what is due of keys: those of `fresh`, whose predictions are known; then it is empty.
 
         Where all keys of a compiled group are due, they are asked and its waiting requests put in
-        order; policies of other groups are asked again.
+        order; policies of other groups are asked again. After an overrun in any group, keys of
+        requests to come are told again.
         """
         self.arrivals.settle()
+        if self.told.heard.overruns != self.overruns:
+            self.overruns = self.told.heard.overruns
+            self.tell_coming()
         due = []
         for live in groups:
             order = live.priority_order

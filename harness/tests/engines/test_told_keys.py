@@ -1,6 +1,7 @@
 """Keys and reservations that change on events: asked at the same times in every engine."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from harness.engines.recorder import Recorder
 from harness.engines.simulator.loop import Simulator
 from harness.interface.decisions import (
     ContinuousBatching,
+    Decision,
     Displaced,
     PreemptionMode,
     PriorityOrder,
@@ -23,6 +25,7 @@ from harness.interface.events import Arrived, Event, Finished, Iterated, Moved, 
 from harness.interface.moving import MovingKey
 from harness.interface.policies import System
 from harness.interface.tables import Floats, RequestTable
+from harness.interface.views import GroupView
 from harness.policy_checks import assert_same
 from harness.tests.support.applications import applications, assert_served_as_stepped
 from harness.tests.support.batches import Watching
@@ -183,6 +186,27 @@ def test_keys_change_with_time_after_a_group_was_empty_by_hand(engine: str) -> N
     load = ([10] * 5, [1, 1, 1, 8, 1], [0.0, 0.6, 1.2, 3.0, 3.1])
     seconds = [0.5, 1.1, 1.7, 5.75, 4.5]
     assert finished_s(engine, policy, load) == pytest.approx(seconds)
+
+
+class SteppedInPart(Learning):
+    """The simulator does not compile its groups of m1, which ask to be woken."""
+
+    subscribes = frozenset({Overran})
+
+    def schedule(self, view: GroupView) -> Decision:
+        order = super().schedule(view)
+        return replace(order, wake_s=view.now_s + 99.0) if "m1" in view.services else order
+
+
+@pytest.mark.parametrize("engine", ENGINE)
+def test_an_overrun_in_a_stepped_group_changes_the_keys_of_requests_to_come_by_hand(
+    engine: str,
+) -> None:
+    """It is that of r1 of m1, at 1.0 s. Of m0, r4 and r6 come later and wait for r2."""
+    policy = SteppedInPart(key=shortest_until_one_ends, rule=ONE_SLOT, reserve_tokens=12)
+    load = ([10, 10, 20, 20, 20, 20, 10], [1, 4, 9, 1, 1, 1, 1], [0, 0, 0.7, 0.7, 1.6, 1.6, 1.6])
+    seconds = [0.5, 1.25, 3.2, 1.75, 3.7, 2.25, 4.2]
+    assert finished_s(engine, policy, load, ("m0", "m1"), late_s=0.0) == pytest.approx(seconds)
 
 
 @pytest.mark.parametrize(
