@@ -209,6 +209,15 @@ def test_an_overrun_in_a_stepped_group_changes_the_keys_of_requests_to_come_by_h
     assert finished_s(engine, policy, load, ("m0", "m1"), late_s=0.0) == pytest.approx(seconds)
 
 
+@pytest.mark.parametrize("engine", ENGINE)
+def test_keys_change_at_the_end_of_an_iteration_by_hand(engine: str) -> None:
+    """When r1 ends at 1.0 s in one group, r0 in the other has just produced its third token."""
+    about: dict[str, Any] = {"displaces": Displaced.PAUSE, "renews": True}
+    policy = learning(frozenset({Finished}), key=shortest_until_one_ends, rule=ONE_SLOT, **about)
+    load = ([10, 10, 20], [8, 3, 1], [0.0, 0.0, 0.0])
+    assert finished_s(engine, policy, load, (SERVICE, SERVICE)) == pytest.approx([2.75, 1.0, 1.5])
+
+
 @pytest.mark.parametrize(
     ("renews", "renew_s", "sentence"),
     [

@@ -50,7 +50,7 @@ def begin(
     cache: CacheRecords | None,
 ) -> int:
     """Begin the next flight of a group; UNADMITTED or ASKED where it cannot."""
-    group.preempted = False
+    group.preempted = group.is_rest = False
     if group.until and static.waits(requests, group, queue):
         return BEGUN
     if group.asks and running.must_ask(requests, pieces, group, queue):
@@ -243,6 +243,7 @@ def split(
     group.clock_s += seconds
     group.ended += ended
     group.iterations -= ended
+    group.is_rest = True
     group.flight_s = decodes_s(table, group, group.iterations)
     note_first(table, group)
 

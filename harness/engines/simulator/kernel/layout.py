@@ -126,6 +126,7 @@ STATE = [
     ("row_blocks", np.int64),
     ("flight", np.int64),
     ("iterations", np.int64),  # in flight
+    ("is_rest", np.bool_),  # whether others of its run have ended and are counted
     ("ready_s", np.float64),  # when it has loaded; before that requests wait
     ("clock_s", np.float64),  # begin of the flight, or the last boundary
     ("flight_s", np.float64),

@@ -19,6 +19,7 @@ from harness.engines.simulator.kernel.iterations import (
 from harness.engines.simulator.kernel.layout import (
     ASKED,
     BEGUN,
+    DECODES,
     NOTHING,
     UNADMITTED,
     Record,
@@ -28,6 +29,7 @@ from harness.engines.simulator.kernel.order import push_waiting, take_waiting
 from harness.engines.simulator.kernel.prefixes import CacheRecords
 from harness.engines.simulator.kernel.promotion import come, note_running, promote_due
 from harness.engines.simulator.kernel.running import write_back
+from harness.engines.simulator.kernel.shared import end_turn
 from harness.engines.simulator.kernel.work import note_busy, take_rows
 from harness.engines.simulator.kernel.world import (
     BY_POLICY,
@@ -446,9 +448,13 @@ def settle(world: World, cache: CacheRecords | None) -> bool:
 
 @compiled
 def interrupt(world: World, i: int) -> None:
-    """End the run of iterations of a group at the next boundary."""
-    group = world.groups[i]
-    cut(world.tables[group.table], group, world.state[0].now_s)
+    """End the run of iterations of a group: now where one has just ended, else at the next end."""
+    group, now_s = world.groups[i], world.state[0].now_s
+    if group.flight == DECODES and group.is_rest and group.clock_s == now_s:
+        group.flight, group.is_due = NOTHING, True
+        if group.services_end > 0:
+            end_turn(world.requests, world.pieces, group, world.queue)
+    cut(world.tables[group.table], group, now_s)
     world.next_s[i] = next_event_s(group)
 
 

@@ -1,8 +1,8 @@
 """Requests of groups of which all keys are asked again, and their new order."""
 
 from harness.costs.compiled import compiled
-from harness.engines.simulator.kernel.iterations import cut, next_event_s
 from harness.engines.simulator.kernel.layout import NOTHING, Record
+from harness.engines.simulator.kernel.loop import interrupt
 from harness.engines.simulator.kernel.order import push_waiting
 from harness.engines.simulator.kernel.world import World
 from harness.engines.state import Ints
@@ -32,7 +32,7 @@ def sort_anew(world: World, numbers: Ints) -> None:
     """Put the waiting requests of groups in the order of their new keys.
 
     Requests that have a slot and nothing else wait again. A run of iterations that was planned as
-    one went by the old keys: it ends at the next boundary.
+    one went by the old keys: it ends, see `interrupt`.
     """
     for n in range(len(numbers)):
         i = numbers[n]
@@ -44,8 +44,7 @@ def sort_anew(world: World, numbers: Ints) -> None:
         release_slots(world, i)
         if group.flight == NOTHING:
             group.is_due = group.is_due or group.n_waiting > 0
-        cut(world.tables[group.table], group, world.state[0].now_s)
-        world.next_s[i] = next_event_s(group)
+        interrupt(world, i)
 
 
 @compiled
