@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from harness.costs.iteration import MAX_REQUESTS
 from harness.engines.iteration_log import LogRow, row_of
 from harness.engines.simulator.group import LiveGroup, LiveRequest
 from harness.engines.simulator.kernel import given
@@ -47,7 +48,11 @@ class Flight:
 
     @classmethod
     def of(cls, live: LiveGroup, batch: Batch, table: NDArray[np.void], *, pads: bool) -> "Flight":
-        """One that is not under way, of members of a group."""
+        """One that is not under way, of members of a group. ValueError for more than costs know."""
+        if len(batch.tokens) > MAX_REQUESTS:
+            raise ValueError(
+                f"a batch of {len(batch.tokens)} requests, costs go up to {MAX_REQUESTS}"
+            )
         views = [live.members[request] for request in batch.tokens]
         ids = np.fromiter(batch.tokens, np.int64, len(views))
         tokens = np.fromiter(batch.tokens.values(), np.int64, len(views))
@@ -120,12 +125,9 @@ class Flight:
             slows /= given.first_s(alone, self.rows)
         self.row["slows"] = slows * max(1.0, batch.gpu_share + share_in_flight)
 
-    def book(self, iterations: int, answered: Ints) -> list[RequestId]:
-        """Count tokens and time up to the iteration `iterations`; returns requests answered.
-
-        `answered` is scratch.
-        """
-        arrays = self.live.state.arrays
+    def book(self, iterations: int) -> list[RequestId]:
+        """Count tokens and time up to the iteration `iterations`; returns requests answered."""
+        arrays, answered = self.live.state.arrays, np.empty_like(self.ids)
         count = given.book(
             arrays.rows,
             arrays.gaps,

@@ -8,7 +8,6 @@ import numpy as np
 
 from harness.core.applied import after
 from harness.core.fill import is_decode
-from harness.costs.iteration import MAX_REQUESTS
 from harness.engines.ask import ask_schedule, refuse_idling, refuse_shares
 from harness.engines.iteration_log import use_of
 from harness.engines.live import LiveState
@@ -21,7 +20,7 @@ from harness.engines.simulator.group import LiveGroup
 from harness.engines.simulator.kernel import given
 from harness.engines.simulator.rules import is_compiled
 from harness.engines.simulator.timeline import Due, Timeline
-from harness.engines.state import Ints, KvUse
+from harness.engines.state import KvUse
 from harness.engines.told_keys import Heard
 from harness.interface.decisions import Batch, Decision, Until
 from harness.interface.entities import RequestId
@@ -56,7 +55,6 @@ class Stepper:
     flights: dict[int, list[Flight]] = field(default_factory=dict)
     stirred: set[int] = field(default_factory=set)
     contents: CachedContents | None = None
-    answered: Ints = field(default_factory=lambda: np.zeros(MAX_REQUESTS, np.int64))
 
     def under_way(self, live: LiveGroup) -> Sequence[Flight]:
         """The batches of a group that are being computed."""
@@ -389,7 +387,7 @@ class Stepper:
         live, tokens, more = flight.live, flight.batch.tokens, iterations - flight.booked
         if flight.booked and is_mixed:
             tokens = dict.fromkeys(tokens, 1)
-        answered = flight.book(iterations, self.answered)
+        answered = flight.book(iterations)
         made = dict(zip(tokens, flight.made.tolist(), strict=True))
         # The KV of the first iteration is in the ledger since the launch; if this was not the last
         # one, that of the next enters it now.

@@ -93,6 +93,21 @@ class Forgetful(Scripted):
         return Decision(wake_s=view.now_s - 1)
 
 
+class AllAtOnce(Scripted):
+    """Computes every prompt of the group in one batch."""
+
+    def schedule(self, view: GroupView) -> Decision:
+        """However many they are."""
+        tokens = {name: it.context_tokens for name, it in view.requests.items()}
+        return Decision(launch=(Batch(SERVICE, tokens),))
+
+
+def test_a_batch_of_more_requests_than_costs_know() -> None:
+    load, costs = workload([9] * 1025, [3] * 1025), LinearCosts(blocks=2000)
+    with pytest.raises(ValueError, match=r"^a batch of 1025 requests, costs go up to 1024$"):
+        serve(load, AllAtOnce(), costs=costs, max_num_seqs=2000, tokens=20_000)
+
+
 @pytest.mark.parametrize(
     ("policy", "sentence"),
     [
