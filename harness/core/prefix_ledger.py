@@ -5,8 +5,8 @@ share blocks; a block that no request holds any more stays until its space is ne
 recently used first.
 """
 
-from collections import deque
 from collections.abc import Callable, Iterable, Mapping
+from heapq import heapify, heappop, heappush
 from typing import Any, ClassVar, Self
 from weakref import ref
 
@@ -18,12 +18,12 @@ Contents = Callable[[RequestId, int], Content]
 """Names of full blocks by request and number: equal where the contexts are, up to their end."""
 
 
-# Kinds of changes: a value in one of the `parts` of `_Blocks`, whose place is the kind; an entry of
-# its `order` at the left or the right end; all of that; the end of a table
-_USERS, _NAMED, _UNUSED, _TABLES, _PUT_LEFT, _TAKE_LEFT, _PUT, _TAKE, _ORDER, _CUT, _ADD = range(11)
+_USERS, _NAMED, _UNUSED, _TABLES = range(4)
+"""Places in the `parts` of `_Blocks`."""
 _Change = tuple[int, Any, Any]
+"""A part, a key of it, and the value that it gets there; None for none."""
 MOST_STALE = 1000
-"""Entries of `order` beyond twice those that count before it is made anew."""
+"""Entries of `freed` beyond twice those that count before it is made anew."""
 
 
 class _Version:
@@ -46,19 +46,20 @@ class _Blocks:
 
     `users` says how many requests hold each block that is held, `named` which blocks have a content
     (oldest first), `unused` when a block without a holder was freed and what is in it, and `tables`
-    the blocks of each request. `order` has blocks by when they were freed, also some that are held
-    again. `next` is the number of the next block, `frees` how often one was freed. `journal` are
-    the changes that lead back to the version `before`, where there is still a ledger at that.
+    the blocks of each request. `freed` is a heap of blocks by when they were freed, also of some
+    that are held again. `next` is the number of the next block, `frees` how often one was freed.
+    `journal` are the changes that lead back to the version `before`, where there is still a ledger
+    at that.
     """
 
     def __init__(self) -> None:
         self.users: dict[int, int] = {}
         self.named: dict[Content, tuple[int, ...]] = {}
         self.unused: dict[int, tuple[int, Content]] = {}
-        self.tables: dict[RequestId, list[int]] = {}
+        self.tables: dict[RequestId, tuple[int, ...]] = {}
         self.parts: tuple[dict[Any, Any], ...]
         self.parts = self.users, self.named, self.unused, self.tables
-        self.order: deque[tuple[int, int]] = deque()
+        self.freed: list[tuple[int, int]] = []
         self.next = self.frees = 0
         self.at = _Version()
         self.before: Callable[[], _Version | None] = lambda: None
@@ -72,12 +73,12 @@ class _Blocks:
         return self.at
 
     def tidy(self) -> None:
-        """Forget what no ledger goes back to, and entries of `order` that have long been stale."""
+        """Forget what no ledger goes back to, and entries of `freed` that have long been stale."""
         if self.before() is None:
             self.journal.clear()
-        if len(self.order) > 2 * len(self.unused) + MOST_STALE:
-            freed = deque(sorted((at, block) for block, (at, _) in self.unused.items()))
-            self.journal.append(self._change(_ORDER, freed, None))
+        if len(self.freed) > 2 * len(self.unused) + MOST_STALE:
+            self.freed = [(at, block) for block, (at, _) in self.unused.items()]
+            heapify(self.freed)
 
     def go_to(self, version: _Version) -> None:
         """Make them what they were or are in another version."""
@@ -87,100 +88,52 @@ class _Blocks:
             reached = reached.after
         for reached in reversed(path):
             undone, reached.changes = reached.changes, []
-            self.at.changes = [self._change(*change) for change in reversed(undone)]
+            self.journal = self.at.changes = []
+            for change in reversed(undone):
+                self.set(*change)
             self.at.after, reached.after, self.at = reached, None, reached
         # Others may lead here, which its changes would lead elsewhere.
         version.is_fixed = True
 
-    def _change(self, kind: int, key: Any, value: Any) -> _Change:
-        """Change something, and return what changes it back."""
-        if kind <= _TABLES:
-            before = self.parts[kind].get(key)
-            if value is None:
-                del self.parts[kind][key]
-            else:
-                self.parts[kind][key] = value
-            return kind, key, before
-        order = self.order
-        if kind == _PUT_LEFT:
-            order.appendleft(key)
-            return _TAKE_LEFT, None, None
-        if kind == _PUT:
-            order.append(key)
-            return _TAKE, None, None
-        if kind == _TAKE_LEFT:
-            return _PUT_LEFT, order.popleft(), None
-        if kind == _TAKE:
-            return _PUT, order.pop(), None
-        if kind == _ORDER:
-            self.order = key
-            return _ORDER, order, None
-        return self._change_table(kind, key, value)
-
-    def _change_table(self, kind: int, request: RequestId, value: Any) -> _Change:
-        table = self.tables[request]
-        if kind == _ADD:
-            table += value
-            return _CUT, request, len(table) - len(value)
-        cut = table[value:]
-        del table[value:]
-        return _ADD, request, cut
-
     def set(self, part: int, key: Any, value: Any) -> None:
         """Replace a value in a part; None stands for none."""
-        # As `_change` does, which is called far less often.
         values = self.parts[part]
         self.journal.append((part, key, values.get(key)))
         if value is None:
             del values[key]
         else:
             values[key] = value
+            if part == _UNUSED:
+                heappush(self.freed, (value[0], key))
 
     def add(self, request: RequestId, contents: Iterable[Content]) -> None:
         """A request holds new blocks of these contents at the end of its table."""
-        users, named, note = self.users, self.named, self.journal.append
-        table = self.tables[request]
-        note((_CUT, request, len(table)))
-        for block, content in enumerate(contents, self.next):
-            table.append(block)
-            users[block] = 1
-            others = named.get(content)
-            named[content] = (block,) if others is None else (*others, block)
-            note((_USERS, block, None))
-            note((_NAMED, content, others))
-            self.next = block + 1
+        table = list(self.tables[request])
+        for content in contents:
+            table.append(self.next)
+            self.set(_USERS, self.next, 1)
+            self.set(_NAMED, content, (*self.named.get(content, ()), self.next))
+            self.next += 1
+        self.set(_TABLES, request, tuple(table))
 
     def free(self, block: int, content: Content) -> None:
         """No request holds a block any more."""
-        note = self.journal.append
         self.frees += 1
-        note((_USERS, block, self.users.pop(block)))
-        note((_UNUSED, block, None))
-        self.unused[block] = self.frees, content
-        note((_TAKE, None, None))
-        self.order.append((self.frees, block))
+        self.set(_USERS, block, None)
+        self.set(_UNUSED, block, (self.frees, content))
 
     def evict(self, count: int) -> int:
         """Empty so many blocks, those unused for longest, or all; returns how many."""
-        unused, named, order, note = self.unused, self.named, self.order, self.journal.append
-        count = min(count, len(unused))
-        left = count
+        left = count = min(count, len(self.unused))
         while left > 0:
-            taken = order.popleft()
-            note((_PUT_LEFT, taken, None))
-            at, block = taken
-            kept = unused.get(block)
-            if kept is None or kept[0] != at:
+            at, block = heappop(self.freed)
+            if block not in self.unused or self.unused[block][0] != at:
                 continue
             left -= 1
-            content = kept[1]
-            note((_UNUSED, block, unused.pop(block)))
-            blocks = named[content]
-            note((_NAMED, content, blocks))
-            if len(blocks) == 1:
-                del named[content]
-            else:
-                named[content] = tuple(other for other in blocks if other != block)
+            content = self.unused[block][1]
+            self.set(_UNUSED, block, None)
+            others = tuple(other for other in self.named[content] if other != block)
+            self.set(_NAMED, content, others or None)
         return count
 
 
@@ -333,7 +286,7 @@ class PrefixLedger(KvLedger):
         self._findable[request] = max(self._findable[request], held)
         self._blank += held % self.block_tokens > 0
         blocks = self._write()
-        table = blocks.tables.get(request, [])
+        table = blocks.tables.get(request, ())
         for number in reversed(range(len(table))):
             block = table[number]
             if (users := blocks.users[block]) > 1:
@@ -382,7 +335,7 @@ class PrefixLedger(KvLedger):
             else:
                 blocks.set(_UNUSED, block, None)
             blocks.set(_USERS, block, users + 1)
-        blocks.set(_TABLES, request, list(found))
+        blocks.set(_TABLES, request, tuple(found))
         self._found = None
         return len(found) * self.block_tokens
 
