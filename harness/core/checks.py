@@ -1,14 +1,14 @@
 """Is a decision legal? One sentence per broken rule; shared by both engines."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
 
-from harness.core.draft import Draft
-from harness.core.kv_checks import swaps, wrong_kv, wrong_swaps
-from harness.core.kv_ledger import ledger_of
+from harness.core.draft import Draft, after
+from harness.core.kv_ledger import KvLedger, ledger_of
 from harness.interface.decisions import (
     Batch,
     Decision,
     PreemptionMode,
+    PriorityOrder,
     Reservation,
     StaticBatching,
     Until,
@@ -16,7 +16,9 @@ from harness.interface.decisions import (
 )
 from harness.interface.entities import RequestId
 from harness.interface.policies import Capability
-from harness.interface.views import GroupView, missing_tokens
+from harness.interface.views import GroupView, RequestView, missing_tokens
+
+_Views = Mapping[RequestId, RequestView]
 
 
 class IllegalDecision(ValueError):  # noqa: N818 - it names what is wrong, like the decision does
@@ -26,76 +28,40 @@ class IllegalDecision(ValueError):  # noqa: N818 - it names what is wrong, like 
 def check(decision: Decision, view: GroupView, *, supports: frozenset[Capability]) -> list[str]:
     """Every rule the decision breaks, in one sentence each; empty when it is legal.
 
-    `supports` is what the engine can do. Costs the size of the decision, not of the group.
+    `supports` is what the engine can do. Costs the size of the decision, not of the group; what a
+    draft has tried line by line is not looked at again.
     """
-    if _is_plainly_legal(decision, view, supports):
-        return []
-    return _broken_rules(decision, view, supports)
+    draft, order = _draft_of(decision, view), decision.priority_order
+    found = [*_wrong_times(decision, view), *_wrong_promise_of_more(decision)]
+    if order is not None:
+        found += _wrong_order(order, decision, view)
+        found += wrong_by_phase(order, view.group.services, view.group.id)
+        found += _wrong_giving_way(order)
+        found += _wrong_beside_order(decision)
+    found += _not_supported(decision, view, supports)
+    if draft is None:
+        found += _wrong_names(decision, view)
+    found += _wrong_batches(decision, view, is_drafted=draft is not None)
+    found += _wrong_totals(decision, view)
+    found += _wrong_promises(decision, view)
+    if Capability.SWAP not in supports:
+        found += _swaps_not_supported(decision)
+    else:
+        found += _wrong_swaps(decision, view)
+    found += _wrong_kv(decision, view) if draft is None else draft.shortages()
+    return found
 
 
-def _broken_rules(
-    decision: Decision, view: GroupView, supports: frozenset[Capability]
-) -> list[str]:
-    return [
-        *_wrong_times(decision, view),
-        *_wrong_promise_of_more(decision),
-        *_wrong_order(decision, view),
-        *_wrong_by_phase(decision, view),
-        *_wrong_giving_way(decision),
-        *_wrong_beside_order(decision),
-        *_not_supported(decision, view, supports),
-        *_wrong_names(decision, view),
-        *_wrong_batches(decision, view),
-        *_wrong_totals(decision, view),
-        *_wrong_promises(decision, view),
-        *wrong_swaps(decision, view, supports),
-        *wrong_kv(decision, view, is_drafted=_is_written_by_draft(decision, view)),
-    ]
-
-
-def _is_plainly_legal(decision: Decision, view: GroupView, supports: frozenset[Capability]) -> bool:
-    """Whether a decision of the commonest kind breaks no rule, in one pass; False may be legal.
-
-    That kind are batches of an iteration that a draft wrote: what it tried line by line is not
-    looked at again.
-    """
-    return (
-        decision.priority_order is None
-        and (len(view.group.services) == 1 or Capability.SHARED_GROUP in supports)
-        and (decision.wake_s is None or decision.wake_s > view.now_s)
-        and decision.at_most is None
-        and _are_plain(decision.launch, view, supports)
-        and (Capability.SWAP in supports or not swaps(decision))
-        and _is_written_by_draft(decision, view)
-    )
-
-
-def _are_plain(batches: Sequence[Batch], view: GroupView, supports: frozenset[Capability]) -> bool:
-    """Whether there are batches, each of an iteration, that keep to the limits of their group."""
-    share, running = 0.0, sum([len(batch.tokens) for batch in view.in_flight])
-    for batch in batches:
-        if (
-            batch.until is not Until.ITERATION
-            or batch.service not in view.services
-            or not 0 < batch.gpu_share <= 1
-            or (batch.gpu_share < 1 and Capability.GPU_SHARE not in supports)
-            or not batch.tokens
-            or sum(batch.tokens.values()) > view.max_num_batched_tokens
-        ):
-            return False
-        share += batch.gpu_share
-        running += len(batch.tokens)
-    return 0 < share <= view.free_share + 1e-9 and running <= view.max_num_seqs
-
-
-def _is_written_by_draft(decision: Decision, view: GroupView) -> bool:
-    """Whether a draft has found all of it to fit, for these requests on the ledger as it is."""
+def _draft_of(decision: Decision, view: GroupView) -> Draft | None:
+    """The draft that found all of it to fit, for these requests on the ledger as it is, if any."""
     draft = decision.draft
-    return (
+    if (
         isinstance(draft, Draft)
         and draft.wrote(decision, ledger_of(view))
         and draft.is_about(view.requests)
-    )
+    ):
+        return draft
+    return None
 
 
 def _wrong_times(decision: Decision, view: GroupView) -> Iterator[str]:
@@ -112,14 +78,12 @@ def _wrong_promise_of_more(decision: Decision) -> Iterator[str]:
         yield f"a decision is steady for at_most {decision.at_most} iterations, not for 1 or more"
 
 
-def _wrong_order(decision: Decision, view: GroupView) -> Iterator[str]:
-    if decision.priority_order is None:
-        return
+def _wrong_order(order: PriorityOrder, decision: Decision, view: GroupView) -> Iterator[str]:
+    rule = order.rule
     if decision.launch:
         yield f"a priority order comes with {len(decision.launch)} batches launched"
     if view.in_flight:
         yield f"a priority order with {len(view.in_flight)} batches in flight"
-    rule, order = decision.priority_order.rule, decision.priority_order
     if isinstance(order.reserve_tokens, int) and order.reserve_tokens < 1:
         yield f"a priority order reserves {order.reserve_tokens} tokens, at least 1 is allowed"
     if order.reserve_tokens is not None and view.kv.caches:
@@ -139,14 +103,8 @@ def _wrong_order(decision: Decision, view: GroupView) -> Iterator[str]:
         yield "a priority order pads the prompts of chunked-prefill batches"
 
 
-def _wrong_by_phase(decision: Decision, view: GroupView) -> Iterator[str]:
-    if decision.priority_order is not None:
-        yield from wrong_by_phase(decision.priority_order, view.group.services, view.group.id)
-
-
-def _wrong_giving_way(decision: Decision) -> Iterator[str]:
-    order = decision.priority_order
-    if order is None or order.gives_way is PreemptionMode.RECOMPUTE:
+def _wrong_giving_way(order: PriorityOrder) -> Iterator[str]:
+    if order.gives_way is PreemptionMode.RECOMPUTE:
         return
     if isinstance(order.rule, StaticBatching):
         yield "a priority order gives way by swapping under static batching, which never lacks KV"
@@ -160,7 +118,7 @@ def _wrong_giving_way(decision: Decision) -> Iterator[str]:
 def _wrong_beside_order(decision: Decision) -> Iterator[str]:
     """What a priority order decides itself, or would leave without effect."""
     for name in ("preempt", "reserve", "swap_in", "steady", "at_most"):
-        if decision.priority_order is not None and getattr(decision, name):
+        if getattr(decision, name):
             yield f"a priority order comes with {name}, which only a decision without one may have"
 
 
@@ -200,7 +158,7 @@ def _wrong_names(decision: Decision, view: GroupView) -> Iterator[str]:
         yield f"r{name} is preempted and run by one decision"
 
 
-def _wrong_batches(decision: Decision, view: GroupView) -> Iterator[str]:
+def _wrong_batches(decision: Decision, view: GroupView, *, is_drafted: bool) -> Iterator[str]:
     seen: set[RequestId] = set()
     for batch in decision.launch:
         if batch.service not in view.services:
@@ -209,7 +167,7 @@ def _wrong_batches(decision: Decision, view: GroupView) -> Iterator[str]:
             yield f"a batch of {batch.service} with 0 requests"
         if not 0 < batch.gpu_share <= 1:
             yield f"a batch of {batch.service} on share {batch.gpu_share:g} of the SMs"
-        for name, tokens in batch.tokens.items():
+        for name, tokens in () if is_drafted else batch.tokens.items():
             if name in seen:
                 yield f"r{name} is in two batches"
             seen.add(name)
@@ -266,3 +224,108 @@ def _wrong_promises(decision: Decision, view: GroupView) -> Iterator[str]:
                     f"r{name} runs until answered with KV promised for {promise.own_tokens}"
                     f" tokens, not for {longest}"
                 )
+
+
+def swaps(decision: Decision) -> bool:
+    """Whether a decision has KV leave for host memory or come back from there."""
+    return bool(decision.swap_in) or PreemptionMode.SWAP in decision.preempt.values()
+
+
+def _wrong_swaps(decision: Decision, view: GroupView) -> Iterator[str]:
+    """KV that cannot go to host memory, cannot come back, or must and does not."""
+    order = decision.priority_order
+    if swaps(decision):
+        yield from _wrong_out(decision, view)
+        yield from _wrong_in(decision, view)
+    if not view.used_host_bytes:
+        return
+    if order is not None and not order.swaps:
+        there = sum(request.swapped_tokens > 0 for request in view.requests.values())
+        yield f"a priority order that does not swap, with the KV of {there} in host memory"
+    for batch in decision.launch:
+        for name in sorted(batch.tokens.keys() - decision.swap_in):
+            if name in view.requests and view.requests[name].swapped_tokens > 0:
+                yield f"r{name} is run while its KV is in host memory"
+
+
+def _swaps_not_supported(decision: Decision) -> Iterator[str]:
+    out = sum(how is PreemptionMode.SWAP for how in decision.preempt.values())
+    for count, where in ((out, "out"), (len(decision.swap_in), "in")):
+        if count:
+            yield f"{count} requests swapped {where}, which the engine does not support"
+    order = decision.priority_order
+    if order is not None and order.swaps:
+        verb = "displaces" if order.displaces is not None else "gives way"
+        yield f"a priority order that {verb} by swapping, which the engine does not support"
+
+
+def _wrong_out(decision: Decision, view: GroupView) -> Iterator[str]:
+    out_bytes = 0
+    for name, how in decision.preempt.items():
+        if how is not PreemptionMode.SWAP or name not in view.requests:
+            continue
+        request = view.requests[name]
+        service = view.kv.services[request.facts.service]
+        out_bytes += request.kv_tokens * service.kv_bytes_per_token
+        if request.kv_tokens <= 0:
+            yield f"r{name} is swapped out but holds no KV"
+    # What comes back leaves only when all that goes is there.
+    if out_bytes > view.free_host_bytes:
+        yield (
+            f"{out_bytes} bytes of KV are swapped out,"
+            f" {view.free_host_bytes} bytes of host memory are free"
+        )
+
+
+def _wrong_in(decision: Decision, view: GroupView) -> Iterator[str]:
+    for name in sorted(decision.swap_in):
+        if name in view.requests and view.requests[name].swapped_tokens <= 0:
+            yield f"r{name} is swapped in but has no KV in host memory"
+        if name in decision.preempt:
+            yield f"r{name} is preempted and swapped in by one decision"
+
+
+def _wrong_kv(decision: Decision, view: GroupView) -> Iterator[str]:
+    """What the KV does not allow; what is wrong in itself is told elsewhere."""
+    kv = ledger_of(view)
+    if not (decision.preempt or decision.swap_in or decision.reserve or decision.launch):
+        # The engine need not make views of requests, nor copy the ledger.
+        yield from kv.shortages()
+    elif not kv.caches:
+        yield from _wrong_plain_kv(decision, kv.copy(), view.requests)
+    else:
+        yield from _wrong_cached_kv(decision, kv.copy(), view.requests)
+
+
+def _wrong_plain_kv(decision: Decision, kv: KvLedger, requests: _Views) -> Iterator[str]:
+    """Apply the decision to this ledger."""
+    for name in filter(requests.__contains__, decision.preempt):
+        kv.free(name)
+    for name in filter(requests.__contains__, decision.swap_in):
+        kv.grow(name, requests[name].swapped_tokens)
+    for name, promise in decision.reserve.items():
+        if name in requests:
+            try:
+                kv.reserve(name, promise)
+            except ValueError as error:
+                yield str(error)
+    for batch in decision.launch:
+        for name, tokens in batch.tokens.items():
+            if name in requests and tokens > 0:
+                kv.grow(name, tokens)
+    yield from kv.shortages()
+
+
+def _wrong_cached_kv(decision: Decision, kv: KvLedger, requests: _Views) -> Iterator[str]:
+    """The same where prefixes are cached: nothing is promised, and what is cached not computed."""
+    if decision.reserve:
+        yield f"{len(decision.reserve)} promises of KV, not made where prefixes are cached"
+    launched = [name for batch in decision.launch for name in batch.tokens]
+    if not decision.preempt.keys() | set(launched) <= requests.keys():
+        return
+    kv = after(decision, kv, requests)
+    for name in launched:
+        more = kv.holding(name) - requests[name].context_tokens
+        if more > 0:
+            yield f"r{name} would compute {more} tokens more than it misses and are not cached"
+    yield from kv.shortages()

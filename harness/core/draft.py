@@ -89,11 +89,6 @@ class Draft:
         """Whether this draft preempts a request."""
         return bool(self._preempt)
 
-    @property
-    def ran_before(self) -> Mapping[RequestId, int]:
-        """For each request that it preempts, how many ran in this draft before."""
-        return self._ran_before
-
     def guests(self, request: RequestView) -> frozenset[RequestId]:
         """Those whose loans lie in the request's space, also by orphaned reservations in it."""
         return (self._kv or self._base).guests(request.facts.id)
@@ -348,16 +343,53 @@ class Draft:
         given, others = self._runs, self._preempt.keys() | self._swap_in
         return others <= requests.keys() and all(map(is_, given.values(), map(requests.get, given)))
 
-    def ledger_after(self, decision: Decision, kv: KvLedger) -> KvLedger | None:
-        """The ledger with the decision applied, if it wrote that on this one and has such a copy.
-
-        It is handed over: the draft writes no more on it.
-        """
-        if self._kv is None or not self.wrote(decision, kv):
-            return None
-        ledger, self._kv, self._launch = self._kv, None, None
-        return ledger
+    def shortages(self) -> list[str]:
+        """Why a promise cannot be kept if it is applied: none where anything runs."""
+        return (self._kv or self._base).shortages()
 
 
 def _are_of_one_service(view: GroupView, requests: Sequence[RequestView]) -> bool:
     return len(view.services) == 1 or len({r.facts.service for r in requests}) == 1
+
+
+def after(decision: Decision, kv: KvLedger, requests: Mapping[RequestId, RequestView]) -> KvLedger:
+    """The ledger with a legal decision applied: its draft's own where that has one, else `kv`.
+
+    `requests` are those of the group, with what they have in host memory before the decision. A
+    ledger of a draft is handed over: the draft writes no more on it.
+    """
+    draft = decision.draft
+    if isinstance(draft, Draft) and draft._kv is not None and draft.wrote(decision, kv):
+        ledger, draft._kv, draft._launch = draft._kv, None, None
+        return ledger
+    if kv.caches:
+        return _after_in_turn(decision, kv)
+    for request in decision.preempt:
+        kv.free(request)
+    for request in decision.swap_in:
+        kv.grow(request, requests[request].swapped_tokens)
+    for request, promise in decision.reserve.items():
+        kv.reserve(request, promise)
+    for batch in decision.launch:
+        kv.grow_all(batch.tokens)
+    return kv
+
+
+def ran_before(decision: Decision) -> Mapping[RequestId, int]:
+    """For each request preempted, how many of the batch take their KV before it frees its own."""
+    draft = decision.draft
+    return draft._ran_before if isinstance(draft, Draft) else dict.fromkeys(decision.preempt, 0)
+
+
+def _after_in_turn(decision: Decision, kv: KvLedger) -> KvLedger:
+    """The ledger after KV was taken and freed in the order of the draft, on which hits depend."""
+    left, before, ran = list(decision.preempt), ran_before(decision), 0
+    for batch in decision.launch:
+        for request, tokens in batch.tokens.items():
+            while left and before[left[0]] <= ran:
+                kv.free(left.pop(0))
+            kv.grow(request, tokens)
+            ran += 1
+    for request in left:
+        kv.free(request)
+    return kv

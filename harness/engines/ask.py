@@ -3,8 +3,7 @@
 from collections.abc import Mapping
 from time import perf_counter
 
-from harness.core.checks import IllegalDecision, check
-from harness.core.kv_checks import swaps
+from harness.core.checks import IllegalDecision, check, swaps
 from harness.engines.recorder import Recorder
 from harness.interface.decisions import (
     Decision,

@@ -6,7 +6,7 @@ from time import perf_counter
 
 import numpy as np
 
-from harness.core.applied import after
+from harness.core.draft import after
 from harness.core.fill import is_decode
 from harness.engines.ask import ask_schedule, refuse_idling, refuse_shares
 from harness.engines.iteration_log import use_of

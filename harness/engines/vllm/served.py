@@ -11,7 +11,7 @@ from time import perf_counter
 from types import MappingProxyType
 from typing import Protocol
 
-from harness.core.applied import after
+from harness.core.draft import after
 from harness.core.fill import is_decode, one_batch
 from harness.core.kv_ledger import KvLedger, ledger_of
 from harness.engines.ask import ask_schedule, refuse_idling

@@ -6,9 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.core.applied import after
 from harness.core.checks import check
-from harness.core.draft import Draft
+from harness.core.draft import Draft, after
 from harness.core.kv_ledger import KvLedger
 from harness.core.ledger_problems import problems
 from harness.interface.decisions import Decision, Reservation
