@@ -8,7 +8,7 @@ happens at that instant has happened, also while the group computes a batch; wha
 generated is then what it had when the last iteration ended.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from math import inf
 from typing import TypeVar
@@ -16,7 +16,6 @@ from typing import TypeVar
 import numpy as np
 
 from harness.core.fill import NOTHING_RESERVED, one_batch
-from harness.engines.promotions import Promotions
 from harness.interface.decisions import (
     Batch,
     Decision,
@@ -27,13 +26,23 @@ from harness.interface.decisions import (
 from harness.interface.entities import RequestId, ServiceId
 from harness.interface.events import Event, Overran
 from harness.interface.moving import MovingKey, Progress
-from harness.interface.tables import Bools, Floats, Ints, RequestTable
+from harness.interface.promotion import AfterIterations, Promotion
+from harness.interface.tables import TIE_S, Bools, Floats, Ints, RequestTable
 from harness.interface.views import GroupView, RequestView
 
 _Column = TypeVar("_Column", Floats, Ints)
 
 _GONE = -1
 """In place of the bits of a request's prediction when it has left the group: equal to none."""
+
+
+_NEW = (0.0, np.nan, 0.0, 0.0)
+"""Of a request that no decision has seen."""
+
+# Columns: GPU seconds at the last decision; since when the request has not run (NaN: no decision
+# has seen it, infinite: it has been promoted since); progress at its last promotion, and the number
+# of the decision of that
+_GPU_S, _SINCE_S, _BEGUN, _ROUND = range(4)
 
 
 @dataclass(slots=True)
@@ -55,6 +64,116 @@ class Heard:
     def count(self, order: PriorityOrder) -> int:
         """Events after which the keys of this order are asked again."""
         return self.events if order.renews else self.overruns
+
+
+@dataclass(slots=True)
+class Promotions:
+    """Which requests of a group have been promoted, where it decides in Python.
+
+    After seconds: `_rows` has the columns of the requests `_ids`, which the last decision was
+    about, and `_rounds` counts the decisions that promoted. After iterations: `_ran_at` has the
+    number of the last iteration that each request ran in or was promoted after; at first, of the
+    last one that had `_ended` when it came. `_left` has how many iterations each promoted request
+    may still run in.
+    """
+
+    _rounds: int = 0
+    _ids: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
+    _rows: Floats = field(default_factory=lambda: np.zeros((0, len(_NEW))))
+    _ended: int = 0
+    _ran_at: dict[int, int] = field(default_factory=dict)
+    _left: dict[int, int] = field(default_factory=dict)
+
+    def come(self, request: RequestId) -> None:
+        """A request has come to the group, if it is not known yet."""
+        self._ran_at.setdefault(request, self._ended)
+
+    def ran(self, requests: Iterable[RequestId], iterations: int) -> None:
+        """These have run in so many iterations of the group."""
+        self._ended += iterations
+        for request in requests:
+            if request in self._ran_at:
+                self._ran_at[request] = self._ended
+            if request in self._left:
+                self._left[request] -= iterations
+                if self._left[request] <= 0:
+                    del self._left[request]
+
+    def keys(
+        self,
+        table: RequestTable,
+        promotion: Promotion,
+        own: Floats | MovingKey,
+        promoted: Floats | MovingKey,
+        now_s: float,
+    ) -> tuple[Floats, int]:
+        """The keys of a decision about the requests of a table, and how many it promotes.
+
+        Of each request are given its `own` key and the one that it goes by while it is `promoted`.
+        """
+        if isinstance(promotion, AfterIterations):
+            assert not isinstance(own, MovingKey)
+            assert not isinstance(promoted, MovingKey)
+            is_up, new = self._after_iterations(table.id, promotion)
+            return np.where(is_up, promoted, own), new
+        assert isinstance(own, MovingKey)
+        assert isinstance(promoted, MovingKey)
+        rows, new = self._after_seconds(table, own.progress(table), promotion.seconds, now_s)
+        begun, decision = rows[:, _BEGUN], rows[:, _ROUND].astype(np.int64)
+        return own.where_promoted(promoted, begun, decision).at(table), new
+
+    def _after_iterations(self, ids: Ints, promotion: AfterIterations) -> tuple[Bools, int]:
+        """Promote those that have not run for long enough.
+
+        Returns which are promoted now, and how many promotions there were.
+        """
+        new, names = 0, ids.tolist()
+        for name in names:
+            if self._ended - self._ran_at.setdefault(name, self._ended) >= promotion.iterations:
+                self._ran_at[name], self._left[name] = self._ended, promotion.runs
+                new += 1
+        return np.array([name in self._left for name in names], np.bool_), new
+
+    def _after_seconds(
+        self, table: RequestTable, progress: Floats, after_s: float, now_s: float
+    ) -> tuple[Floats, int]:
+        """Promote those that have not run for `after_s`; it is a decision of the group.
+
+        Returns the rows of all, and how many promotions there were.
+        """
+        rows = self._rows_of(table.id)
+        runs = (table.gpu_s > rows[:, _GPU_S]) | np.isnan(rows[:, _SINCE_S])
+        rows[:, _GPU_S] = table.gpu_s
+        rows[runs, _SINCE_S] = now_s
+        starved = rows[:, _SINCE_S] + after_s - TIE_S <= now_s
+        if new := int(starved.sum()):
+            self._rounds += 1
+            rows[starved, _SINCE_S], rows[starved, _BEGUN] = np.inf, progress[starved]
+            rows[starved, _ROUND] = self._rounds
+        self._ids, self._rows = table.id, rows
+        return rows, new
+
+    def _rows_of(self, ids: Ints) -> Floats:
+        """The rows of requests, in a copy."""
+        rows = np.tile(_NEW, (len(ids), 1))
+        if len(self._ids):
+            at = np.searchsorted(self._ids, ids)
+            known = self._ids.take(at, mode="clip") == ids
+            rows[known] = self._rows[at[known]]
+        return rows
+
+    def clear(self) -> None:
+        """The requests go by another order: all have just come."""
+        self._rows[:] = _NEW
+        self._ran_at = dict.fromkeys(self._ran_at, self._ended)
+        self._left.clear()
+
+    def forget(self, request: RequestId) -> None:
+        """A request has left the group: if it comes again, it has just come."""
+        if len(self._ids):
+            self._rows[self._ids == request] = _NEW
+        self._ran_at.pop(request, None)
+        self._left.pop(request, None)
 
 
 @dataclass(slots=True)
@@ -140,7 +259,8 @@ class ToldKeys:
         """The keys of a decision about the requests of a table, where they are now."""
         rows = self.look(table, order, heard, now_s)
         if order.promotion is None or self._promoted is None:
-            return self.at(table, rows)
+            key = self._key
+            return key.at(table, rows) if isinstance(key, MovingKey) else key[rows]
         own, promoted = _rows_of(self._key, rows), _rows_of(self._promoted, rows)
         key, new = self.promotions.keys(table, order.promotion, own, promoted, now_s)
         heard.promotions = (heard.promotions or 0) + new
@@ -207,11 +327,6 @@ class ToldKeys:
             self.reserved = NOTHING_RESERVED
         return np.arange(len(table.id))
 
-    def at(self, table: RequestTable, rows: Ints) -> Floats:
-        """The keys of requests, known in these rows, where they are now."""
-        key = self._key
-        return key.at(table, rows) if isinstance(key, MovingKey) else key[rows]
-
 
 def by_key(
     view: GroupView, table: RequestTable, key: Floats, priority_order: PriorityOrder | None = None
@@ -252,22 +367,17 @@ def _merged(
     """Keys of all requests of a table: the new ones of those `asked`, the others as before."""
     if isinstance(before, MovingKey) and isinstance(new, MovingKey):
         if before.until.shape[1] == new.until.shape[1] and before.by is new.by:
-            return _merged_pieces(before, rows, new, asked)
+            return MovingKey(
+                value=_with(before.value, rows, new.value, asked),
+                slope=_with(before.slope, rows, new.slope, asked),
+                until=_with(before.until, rows, new.until, asked),
+                by=new.by,
+            )
     elif not isinstance(before, MovingKey) and not isinstance(new, MovingKey):
         return _with(before, rows, new, asked)
     raise ValueError(
         f"a priority order gives {_kind(new)} where it gave {_kind(before)} before: "
         "its keys must be all numbers, or all of as many pieces"
-    )
-
-
-def _merged_pieces(before: MovingKey, rows: Ints, new: MovingKey, asked: Bools) -> MovingKey:
-    """The same of keys of as many pieces, by the same progress."""
-    return MovingKey(
-        value=_with(before.value, rows, new.value, asked),
-        slope=_with(before.slope, rows, new.slope, asked),
-        until=_with(before.until, rows, new.until, asked),
-        by=new.by,
     )
 
 
