@@ -194,7 +194,7 @@ class Draft:
             or total > min(budget, self.tokens_left)
             or min(missing.values()) <= 0
             or not self._are_idle(missing)
-            or not _are_of_one_service(self.view, requests)
+            or (len(self.view.services) > 1 and len({r.facts.service for r in requests}) > 1)
             or any(map(_SWAPPED, requests))
             or not (self._kv or self._base).fits(missing)
         ):
@@ -346,10 +346,6 @@ class Draft:
     def shortages(self) -> list[str]:
         """Why a promise cannot be kept if it is applied: none where anything runs."""
         return (self._kv or self._base).shortages()
-
-
-def _are_of_one_service(view: GroupView, requests: Sequence[RequestView]) -> bool:
-    return len(view.services) == 1 or len({r.facts.service for r in requests}) == 1
 
 
 def after(decision: Decision, kv: KvLedger, requests: Mapping[RequestId, RequestView]) -> KvLedger:

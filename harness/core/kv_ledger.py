@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import ClassVar, Self
 
-from harness.core.kv_loans import Loans, refuse_impossible
+from harness.core.kv_loans import Account, Loans, refuse_impossible
 from harness.interface.decisions import Reservation
 from harness.interface.entities import Content, Request, RequestId, Service, ServiceId
 from harness.interface.views import GroupView
@@ -160,7 +160,7 @@ class KvLedger:
         self._shrink(request, 0)
         if request in self._loans.accounts:
             self.reserve(request, None)
-            self._loans.close(request)
+            del self._loans.accounts[request]
 
     def reserve(self, request: RequestId, promise: Reservation | None) -> None:
         """Replace the promise, whether or not it fits.
@@ -180,8 +180,7 @@ class KvLedger:
         self._free_bytes -= taken * self._block_bytes[service]
         if old_lender is not None and old_lender < 0 and not self._loans.of(old_lender).borrowers:
             self.reserve(old_lender, None)
-            self._loans.close(old_lender)
-            del self._services[old_lender]
+            del self._loans.accounts[old_lender], self._services[old_lender]
 
     def try_reserve(
         self, request: RequestId, promise: Reservation | None, *, spare_blocks: int = 0
@@ -191,8 +190,6 @@ class KvLedger:
         What it takes of the free space must leave `spare_blocks` of its service free. ValueError as
         `reserve`.
         """
-        if self._cannot_spare(request, promise, spare_blocks):
-            return False
         before, free_bytes = self.reservation(request), self._free_bytes
         lender = request if promise is None or promise.lender is None else promise.lender
         opens = [name for name in {request, lender} if name not in self._loans.accounts]
@@ -208,20 +205,8 @@ class KvLedger:
         elif not fits and not of_orphan:
             self.reserve(request, before)
             for name in opens:
-                self._loans.close(name)
+                del self._loans.accounts[name]
         return fits
-
-    def _cannot_spare(
-        self, request: RequestId, promise: Reservation | None, spare_blocks: int
-    ) -> bool:
-        """Whether a promise without a loan, in place of another, leaves too little of the space."""
-        account, service = self._loans.of(request), self._service(request)
-        if promise is None or promise.lender is not None or account.lender is not None:
-            return False
-        held = self.blocks(self._held.get(request, 0), service)
-        more = self.blocks(promise.own_tokens, service) - max(account.own_blocks, held)
-        left = self._free_bytes // self._block_bytes[service] - more
-        return more > 0 and left < max(0, spare_blocks) and not promise.loan_tokens
 
     def blocks(self, tokens: int, service: ServiceId | None = None) -> int:
         """Whole blocks that hold `tokens`; of a service, which counts where blocks differ."""
@@ -281,8 +266,13 @@ class KvLedger:
 
     def guests(self, request: RequestId) -> frozenset[RequestId]:
         """Its borrowers, with those of an orphaned reservation in the place of that."""
-        self._refuse_unknown(request)
-        return self._loans.guests(request)
+        found, left = set[RequestId](), list(self.borrowers(request))
+        for borrower in left:
+            if borrower < 0:
+                left += self._loans.of(borrower).borrowers
+            else:
+                found.add(borrower)
+        return frozenset(found)
 
     def tokens_of_block(self, service: ServiceId | None) -> int:
         """Tokens of one block of this service. ValueError where none is given."""
@@ -329,7 +319,7 @@ class KvLedger:
         return self._services[name]
 
     def _become(self, other: Self) -> None:
-        """Take over the content of a ledger; accounts are shared until one of the two writes."""
+        """Take over the content of a ledger."""
         self.changes += 1
         self._free_bytes, self._orphans = other._free_bytes, other._orphans
         self._services = other._services.copy()
@@ -339,7 +329,8 @@ class KvLedger:
     def _open_account(self, name: RequestId) -> None:
         if name not in self._loans.accounts:
             service = self._services[name]
-            self._loans.open(name, service, self.blocks(self._held.get(name, 0), service))
+            held = self.blocks(self._held.get(name, 0), service)
+            self._loans.accounts[name] = Account(service, held, used_blocks=held)
 
     def _shrink(self, request: RequestId, tokens: int) -> None:
         """Hold `tokens`, which are no more than before."""

@@ -9,14 +9,13 @@ and the committed bytes of all fit the capacity, which is the ledger's to see to
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from harness.interface.decisions import Reservation
 from harness.interface.entities import RequestId, ServiceId
 
 
-@dataclass(slots=True)
-class Account:
+class Account(NamedTuple):
     """Of one with a promise or a loan: what it holds, and the sums over its borrowers (blocks)."""
 
     service: ServiceId
@@ -27,19 +26,6 @@ class Account:
     used_blocks: int = 0
     lent_blocks: int = 0
     borrowers: frozenset[RequestId] = frozenset()
-
-    def twin(self) -> "Account":
-        """An equal one: `replace` takes several times as long."""
-        return Account(
-            self.service,
-            self.held_blocks,
-            self.promise,
-            self.own_blocks,
-            self.loan_blocks,
-            self.used_blocks,
-            self.lent_blocks,
-            self.borrowers,
-        )
 
     @property
     def lender(self) -> RequestId | None:
@@ -66,12 +52,12 @@ class Account:
         """Used of the lender's space."""
         return 0 if self.lender is None else max(0, self.used_blocks - self.own_blocks)
 
-    def promise_it(self, promise: Reservation | None, block_tokens: int) -> None:
-        """Set the promise and its whole blocks; the loan's are those beyond the own ones."""
+    def promised(self, promise: Reservation | None, block_tokens: int) -> "Account":
+        """The same with this promise in whole blocks; the loan's are those beyond the own ones."""
         own, region = (promise.own_tokens, promise.tokens) if promise else (0, 0)
-        self.promise = promise
-        self.own_blocks = -(-own // block_tokens)
-        self.loan_blocks = -(-region // block_tokens) - self.own_blocks
+        own_blocks = -(-own // block_tokens)
+        loan_blocks = -(-region // block_tokens) - own_blocks
+        return self._replace(promise=promise, own_blocks=own_blocks, loan_blocks=loan_blocks)
 
     def broken_rules(self, name: RequestId) -> list[str]:
         """One sentence per loan rule that this account breaks."""
@@ -102,77 +88,47 @@ class Loans:
         self.promises: dict[RequestId, Reservation] = {}
         self.overdrawn: set[RequestId] = set()
         self.count = 0  # of those who borrow; without any no rule can be broken
-        # Accounts that no copy shares; the others are replaced by one of their own when written.
-        self._unshared: set[RequestId] = set()
 
     def copy(self) -> "Loans":
-        """Equal accounts, shared until one of the two writes to them."""
+        """Equal accounts; from then on neither follows the other."""
         twin = Loans()
         twin.accounts = self.accounts.copy()
         twin.promises = self.promises.copy()
         twin.overdrawn = self.overdrawn.copy()
         twin.count = self.count
-        self._unshared = set()
         return twin
 
     def of(self, name: RequestId) -> Account:
         """Its account, to read; an empty one where it has none."""
         return self.accounts.get(name, _PLAIN)
 
-    def guests(self, name: RequestId) -> frozenset[RequestId]:
-        """Its borrowers, with those of an orphaned reservation in the place of that."""
-        found: set[RequestId] = set()
-        left = list(self.of(name).borrowers)
-        for borrower in left:
-            if borrower < 0:
-                left += self.of(borrower).borrowers
-            else:
-                found.add(borrower)
-        return frozenset(found)
-
-    def open(self, name: RequestId, service: ServiceId, held_blocks: int) -> None:
-        """Start an account of one that has neither promise nor loan."""
-        self.accounts[name] = Account(service, held_blocks, used_blocks=held_blocks)
-        self._unshared.add(name)
-
-    def close(self, name: RequestId) -> None:
-        """End an account without promise and loans."""
-        del self.accounts[name]
-        self._unshared.discard(name)
-
     def hold(self, name: RequestId, blocks: int) -> int:
         """Count blocks that it has come to hold, or given back (negative).
 
         Returns how many of them come from the free space.
         """
-        account = self._writable(name)
-        if not account.is_linked:
-            own, before = account.own_blocks, account.held_blocks
-            account.held_blocks = account.used_blocks = before + blocks
-            return max(own, before + blocks) - max(own, before)
-        committed = account.committed_blocks
-        account.held_blocks += blocks
+        account = self.accounts[name]
+        self.accounts[name] = account._replace(held_blocks=account.held_blocks + blocks)
         self._pass_up(name, blocks, 0)
-        return account.committed_blocks - committed
+        return self.accounts[name].committed_blocks - account.committed_blocks
 
     def promise(self, name: RequestId, promise: Reservation | None, block_tokens: int) -> int:
         """Replace a promise; its lender must have an account.
 
         Returns how many blocks more come from the free space.
         """
-        account = self._writable(name)
-        committed = account.committed_blocks
-        if account.lender is not None:
-            self._link(name, account.lender, account, -1)
-        account.promise_it(promise, block_tokens)
+        before = self.accounts[name]
+        account = self.accounts[name] = before.promised(promise, block_tokens)
+        if before.lender is not None:
+            self._link(name, before.lender, before, -1)
         if promise is None:
             self.promises.pop(name, None)
         else:
             self.promises[name] = promise
         if account.lender is not None:
             self._link(name, account.lender, account, 1)
-        self._note(name, account)
-        return account.committed_blocks - committed
+        self._note(name)
+        return account.committed_blocks - before.committed_blocks
 
     def broken_rules(self) -> list[str]:
         """One sentence per loan rule that an account breaks."""
@@ -187,35 +143,30 @@ class Loans:
             above = self.of(above).lender
         return above is not None
 
-    def _writable(self, name: RequestId) -> Account:
-        if name not in self._unshared:
-            self.accounts[name] = self.accounts[name].twin()
-            self._unshared.add(name)
-        return self.accounts[name]
-
     def _link(self, name: RequestId, lender: RequestId, account: Account, sign: int) -> None:
         """Put a loan on its lender (sign 1) or take it off (sign -1)."""
         self.count += sign
-        lending = self._writable(lender)
-        lending.borrowers ^= {name}
+        lending = self.accounts[lender]
+        self.accounts[lender] = lending._replace(borrowers=lending.borrowers ^ {name})
         self._pass_up(lender, sign * account.overflow_blocks, sign * account.loan_blocks)
         # Without blocks nothing is passed up, but a lender has rules to keep.
-        self._note(lender, lending)
+        self._note(lender)
 
     def _pass_up(self, name: RequestId | None, used_blocks: int, lent_blocks: int) -> None:
         """Add to what is used and lent there, and above it as far up the chain as it is felt."""
         while name is not None and (used_blocks or lent_blocks):
-            account = self._writable(name)
-            overflow = account.overflow_blocks
-            account.used_blocks += used_blocks
-            account.lent_blocks += lent_blocks
-            self._note(name, account)
-            used_blocks, lent_blocks = account.overflow_blocks - overflow, 0
+            before = self.accounts[name]
+            account = self.accounts[name] = before._replace(
+                used_blocks=before.used_blocks + used_blocks,
+                lent_blocks=before.lent_blocks + lent_blocks,
+            )
+            self._note(name)
+            used_blocks, lent_blocks = account.overflow_blocks - before.overflow_blocks, 0
             name = account.lender
 
-    def _note(self, name: RequestId, account: Account) -> None:
-        note = self.overdrawn.add if account.broken_rules(name) else self.overdrawn.discard
-        note(name)
+    def _note(self, name: RequestId) -> None:
+        is_broken = self.accounts[name].broken_rules(name)
+        (self.overdrawn.add if is_broken else self.overdrawn.discard)(name)
 
 
 def refuse_impossible(

@@ -60,19 +60,23 @@ def _summed_anew(
     true = {}
     for name, service in services.items():
         blocks = held_blocks.get(name, 0)
-        true[name] = Account(service, blocks, used_blocks=blocks)
-        true[name].promise_it(promises.get(name), block_tokens[service])
+        account = Account(service, blocks, used_blocks=blocks)
+        true[name] = account.promised(promises.get(name), block_tokens[service])
     for name, account in true.items():
         if account.lender is not None:
-            true[account.lender].borrowers |= {name}
+            lender = true[account.lender]
+            true[account.lender] = lender._replace(borrowers=lender.borrowers | {name})
     waiting = {name: len(account.borrowers) for name, account in true.items()}
     ready = [name for name, count in waiting.items() if count == 0]
     for name in ready:
-        lender = true[name].lender
-        if lender is not None:
-            true[lender].used_blocks += true[name].overflow_blocks
-            true[lender].lent_blocks += true[name].loan_blocks
-            waiting[lender] -= 1
-            if waiting[lender] == 0:
-                ready.append(lender)
+        account = true[name]
+        if account.lender is not None:
+            lender = true[account.lender]
+            true[account.lender] = lender._replace(
+                used_blocks=lender.used_blocks + account.overflow_blocks,
+                lent_blocks=lender.lent_blocks + account.loan_blocks,
+            )
+            waiting[account.lender] -= 1
+            if waiting[account.lender] == 0:
+                ready.append(account.lender)
     return true

@@ -5,12 +5,7 @@ from time import perf_counter
 
 from harness.core.checks import IllegalDecision, check, swaps
 from harness.engines.recorder import Recorder
-from harness.interface.decisions import (
-    Decision,
-    Deployment,
-    Prewarm,
-    Until,
-)
+from harness.interface.decisions import Decision, Deployment, Prewarm, Until
 from harness.interface.entities import Cluster, ServiceId
 from harness.interface.policies import (
     Capability,
@@ -100,10 +95,7 @@ def ask_deployment(policy: PlacementPolicy, view: ClusterView, recorder: Recorde
     now_s, started_s = view.now_s, perf_counter()
     deployment = policy.place(view)
     recorder.decided("place", perf_counter() - started_s)
-    if deployment.wake_s is not None and not deployment.wake_s > now_s:
-        raise ValueError(
-            f"{type(policy).__name__}: wake_s {deployment.wake_s} s is not after now, {now_s} s"
-        )
+    _refuse_past(policy, deployment.wake_s, now_s)
     return deployment
 
 
@@ -115,11 +107,13 @@ def ask_prewarming(policy: PrewarmPolicy, view: ClusterView, recorder: Recorder)
     now_s, started_s = view.now_s, perf_counter()
     decision = policy.prewarm(view)
     recorder.decided("prewarm", perf_counter() - started_s)
-    if decision.wake_s is not None and not decision.wake_s > now_s:
-        raise ValueError(
-            f"{type(policy).__name__}: wake_s {decision.wake_s} s is not after now, {now_s} s"
-        )
+    _refuse_past(policy, decision.wake_s, now_s)
     return decision
+
+
+def _refuse_past(policy: object, wake_s: float | None, now_s: float) -> None:
+    if wake_s is not None and not wake_s > now_s:
+        raise ValueError(f"{type(policy).__name__}: wake_s {wake_s} s is not after now, {now_s} s")
 
 
 def refuse_shared_groups(wanted: Deployment, supports: frozenset[Capability]) -> None:

@@ -228,12 +228,9 @@ class LiveCluster:
         return np.flatnonzero(here & np.isnan(arrays.finished_s))
 
     def _is_of(self, service: ServiceId) -> NDArray[np.bool_]:
-        calls: NDArray[np.bool_] = self._state.workload.service == self._index[service]
+        calls: NDArray[np.bool_]
+        calls = self._state.workload.service == list(self.services).index(service)
         return calls
-
-    @property
-    def _index(self) -> Mapping[ServiceId, int]:
-        return {service: index for index, service in enumerate(self.services)}
 
     def to_come(self, service: ServiceId) -> CallTable:
         """Calls of a service that wait for others."""
