@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import ClassVar, Self
 
-from harness.core.kv_loans import Account, Loans, refuse_impossible
+from harness.core.kv_loans import Account, Loans
 from harness.interface.decisions import Reservation
 from harness.interface.entities import Content, Request, RequestId, Service, ServiceId
 from harness.interface.views import GroupView
@@ -171,7 +171,7 @@ class KvLedger:
         self.changes += 1
         service = self._service(request)
         if promise is not None:
-            refuse_impossible(request, promise, self._services, self._loans)
+            self._loans.refuse_impossible(request, promise, self._services)
         self._open_account(request)
         old_lender = self._loans.of(request).lender
         if promise is not None and promise.lender is not None:

@@ -136,12 +136,30 @@ class Loans:
             rule for name in sorted(self.overdrawn) for rule in self.of(name).broken_rules(name)
         ]
 
-    def would_be_circle(self, name: RequestId, lender: RequestId) -> bool:
-        """Whether the lender is the borrower itself, or borrows from it through others."""
-        above: RequestId | None = lender
-        while above is not None and above != name:
+    def refuse_impossible(
+        self, request: RequestId, promise: Reservation, services: Mapping[RequestId, ServiceId]
+    ) -> None:
+        """Raise ValueError for a promise that nothing could make good; see `KvLedger.reserve`."""
+        if promise.own_tokens < 0 or promise.loan_tokens < 0:
+            sizes = f"{promise.own_tokens} own and {promise.loan_tokens} lent tokens"
+            raise ValueError(f"r{request} cannot be promised {sizes}")
+        if promise.lender is None:
+            if promise.loan_tokens:
+                raise ValueError(
+                    f"r{request} borrows {promise.loan_tokens} tokens without a lender"
+                )
+            return
+        service, of_lender = services[request], services.get(promise.lender)
+        if of_lender is None:
+            raise ValueError(f"r{request} borrows from r{promise.lender}, which is not here")
+        if of_lender != service:
+            lender = f"r{promise.lender} of {of_lender}"
+            raise ValueError(f"r{request} of {service} borrows from {lender}")
+        above: RequestId | None = promise.lender
+        while above is not None and above != request:
             above = self.of(above).lender
-        return above is not None
+        if above is not None:
+            raise ValueError(f"r{request} borrows from r{promise.lender} in a circle")
 
     def _link(self, name: RequestId, lender: RequestId, account: Account, sign: int) -> None:
         """Put a loan on its lender (sign 1) or take it off (sign -1)."""
@@ -167,27 +185,3 @@ class Loans:
     def _note(self, name: RequestId) -> None:
         is_broken = self.accounts[name].broken_rules(name)
         (self.overdrawn.add if is_broken else self.overdrawn.discard)(name)
-
-
-def refuse_impossible(
-    request: RequestId,
-    promise: Reservation,
-    services: Mapping[RequestId, ServiceId],
-    loans: Loans,
-) -> None:
-    """Raise ValueError for a promise that nothing could make good; see `KvLedger.reserve`."""
-    if promise.own_tokens < 0 or promise.loan_tokens < 0:
-        sizes = f"{promise.own_tokens} own and {promise.loan_tokens} lent tokens"
-        raise ValueError(f"r{request} cannot be promised {sizes}")
-    if promise.lender is None:
-        if promise.loan_tokens:
-            raise ValueError(f"r{request} borrows {promise.loan_tokens} tokens without a lender")
-        return
-    service, of_lender = services[request], services.get(promise.lender)
-    if of_lender is None:
-        raise ValueError(f"r{request} borrows from r{promise.lender}, which is not here")
-    if of_lender != service:
-        lender = f"r{promise.lender} of {of_lender}"
-        raise ValueError(f"r{request} of {service} borrows from {lender}")
-    if loans.would_be_circle(request, promise.lender):
-        raise ValueError(f"r{request} borrows from r{promise.lender} in a circle")

@@ -81,11 +81,12 @@ class Backends:
         """The backend that a call needs."""
         return self._of(call)[0]
 
-    def take(self, call: int, now_s: float) -> bool:
-        """A call comes; whether it can begin now. Otherwise `ready` gives it later."""
-        return self._take(call, now_s, since_s=now_s)
+    def take(self, call: int, now_s: float, since_s: float | None = None) -> bool:
+        """A call takes its backend, for which it waits since `since_s`; None: it comes now.
 
-    def _take(self, call: int, now_s: float, since_s: float) -> bool:
+        Returns whether it can begin now. Otherwise `ready` gives it later.
+        """
+        since_s = now_s if since_s is None else since_s
         name, backend = self._of(call)
         found = WARM
         if name not in self._loaded:
@@ -163,7 +164,7 @@ class Backends:
     def _give_room(self, now_s: float) -> list[int]:
         """Calls that wait for room take their backends, in the order in which they came."""
         waiting, self._for_room = self._for_room, []
-        return [call for call, since_s in waiting if self._take(call, now_s, since_s)]
+        return [call for call, since_s in waiting if self.take(call, now_s, since_s)]
 
     def prewarm(self, decision: Prewarm, now_s: float) -> None:
         """Do what a policy has decided. ValueError for a backend that there is not."""

@@ -65,41 +65,34 @@ class Dispatching:
     def ahead(
         self, requests: Sequence[int], service: ServiceId, homes: list[GroupId]
     ) -> Sequence[GroupId] | None:
-        """The groups that the policy names for these; None where an order stands or begins to."""
+        """The groups that the policy names for these; None where an order stands or begins to.
+
+        ValueError where it has not a group for each, or gives an order after it has named groups.
+        """
         if self._standing(service, homes) is not None:
             return None
-        answer = self._ask(requests, service)
-        if isinstance(answer, LoadOrder | TurnOrder):
-            self._refuse_change(service)
-            self._stand(service, homes, answer)
-            return None
-        self.named.add(service)
-        return answer
+        if reads_progress(self.policy):
+            self.catch_up()
+        answer = self.policy.dispatch(requests, service, self.view)
+        name = type(self.policy).__name__
+        if not isinstance(answer, LoadOrder | TurnOrder):
+            if len(answer) != len(requests):
+                raise ValueError(f"{name} names {len(answer)} groups for {len(requests)} requests")
+            self.named.add(service)
+            return answer
+        if service in self.named:
+            # An engine may have counted on the groups that were named before.
+            raise ValueError(
+                f"{name} has named groups for requests of {service} and now leaves them to a load"
+                " order; it is to do the one or the other throughout"
+            )
+        self._stand(service, homes, answer)
+        return None
 
     def _next(self, service: ServiceId, homes: list[GroupId]) -> GroupId:
         """The group whose turn it is."""
         self.turns[service] += 1
         return homes[(self.turns[service] - 1) % len(homes)]
-
-    def _ask(
-        self, requests: Sequence[int], service: ServiceId
-    ) -> Sequence[GroupId] | LoadOrder | TurnOrder:
-        """What the policy says. ValueError where it has not a group for each."""
-        if reads_progress(self.policy):
-            self.catch_up()
-        answer = self.policy.dispatch(requests, service, self.view)
-        if not isinstance(answer, LoadOrder | TurnOrder) and len(answer) != len(requests):
-            name = type(self.policy).__name__
-            raise ValueError(f"{name} names {len(answer)} groups for {len(requests)} requests")
-        return answer
-
-    def _refuse_change(self, service: ServiceId) -> None:
-        """Raise ValueError where groups were named before: an engine may have counted on it."""
-        if service in self.named:
-            raise ValueError(
-                f"{type(self.policy).__name__} has named groups for requests of {service} and now "
-                "leaves them to a load order; it is to do the one or the other throughout"
-            )
 
     def _standing(self, service: ServiceId, homes: list[GroupId]) -> LoadOrder | TurnOrder | None:
         """The order of a service while its groups are the ones that it was given for."""

@@ -26,10 +26,6 @@ from harness.interface.policies import LengthPredictor, System
 from harness.workloads.workload import Workload
 
 
-def _nothing() -> None:
-    """Where groups are never behind."""
-
-
 def _served(workload: Workload) -> dict[ServiceId, Service]:
     """The services that groups may have."""
     return {service.id: service for service in workload.services if service.id != OUTSIDE}
@@ -77,7 +73,7 @@ class Lifecycle:
         deliver: Callable[[Sequence[int], Sequence[GroupId]], None],
         unanswered: Callable[[GroupId], Ints] | None = None,
         intake_s: Floats | None = None,
-        catch_up: Callable[[], None] = _nothing,
+        catch_up: Callable[[], None] = lambda: None,
     ) -> None:
         """No request has arrived. `groups` are the groups that policies see, as they come and go.
 

@@ -12,10 +12,6 @@ OUTSIDE = ServiceId("outside")
 """The service of calls that run outside any LLM, the last of a workload's; no group serves it."""
 
 
-def _no_calls() -> Ints:
-    return np.zeros(0, np.int64)
-
-
 @dataclass(frozen=True, slots=True)
 class Backend:
     """What a unit outside any LLM runs on: a container, a DNN.
@@ -74,7 +70,7 @@ class Apps:
     instance: Ints
     external_s: Floats
     backends: tuple[Backend, ...] = ()
-    backend: Ints = field(default_factory=_no_calls)
+    backend: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
     pools: Mapping[str, float] = field(default_factory=dict)
     host_cache: HostCache | None = None
 
