@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.costs.iteration import MAX_REQUESTS
-from harness.engines.iteration_log import LogRow, row_of
+from harness.engines.recorder import LogRow, row_of
 from harness.engines.simulator.group import LiveGroup, LiveRequest
 from harness.engines.simulator.kernel import given
 from harness.engines.simulator.kernel.layout import ALL, FIRST

@@ -13,11 +13,10 @@ from harness.costs.model import TableCosts
 from harness.engines.applications import TOLD
 from harness.engines.ask import ask_deployment, counts_of, refuse_standstill
 from harness.engines.engine import Slots, refuse_seconds, refuse_unmet_needs
-from harness.engines.frames import record
 from harness.engines.host_memory import NO_HOST_MEMORY, HostMemory
 from harness.engines.lifecycle import Lifecycle
 from harness.engines.listeners import Listeners
-from harness.engines.recorder import GpuUse, Recorder
+from harness.engines.recorder import GpuUse, Recorder, record
 from harness.engines.simulator.arriving import Arriving
 from harness.engines.simulator.compiled_groups import CompiledGroups
 from harness.engines.simulator.deciding import TIMED, Deciding

@@ -9,10 +9,9 @@ import numpy as np
 from harness.core.draft import after
 from harness.core.fill import is_decode
 from harness.engines.ask import ask_schedule, refuse_idling, refuse_shares
-from harness.engines.iteration_log import use_of
 from harness.engines.live import LiveState
 from harness.engines.overruns import overruns, within_promises
-from harness.engines.recorder import GpuUse, Recorder
+from harness.engines.recorder import GpuUse, Recorder, use_of
 from harness.engines.simulator.cached_contents import NEEDS_WHOLE_PROMPTS, CachedContents
 from harness.engines.simulator.deciding import Deciding
 from harness.engines.simulator.flight import Flight

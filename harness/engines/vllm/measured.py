@@ -5,9 +5,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from harness.engines.frames import record
-from harness.engines.iteration_log import row_of
-from harness.engines.recorder import GpuUse, Recorder
+from harness.engines.recorder import GpuUse, Recorder, record, row_of
 from harness.engines.state import Floats, RequestArrays
 from harness.engines.token_gaps import note_batch
 from harness.engines.vllm.step import Iteration

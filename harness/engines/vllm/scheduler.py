@@ -14,7 +14,7 @@ from typing import Any
 
 from harness.config.engine_limits import LIMITS
 from harness.core.draft import ran_before
-from harness.engines.iteration_log import use_of
+from harness.engines.recorder import use_of
 from harness.engines.vllm.carried import carried, own_facts, predicted_tokens, seen_facts
 from harness.engines.vllm.planned_scheduler import PlannedBatchScheduler
 from harness.engines.vllm.policy_file import POLICY_FILE, policy_of

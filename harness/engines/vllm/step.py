@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import nan
 
-from harness.engines.iteration_log import LogRow
+from harness.engines.recorder import LogRow
 from harness.engines.state import Ints, KvUse
 from harness.interface.decisions import Batch, Decision
 from harness.interface.entities import RequestId, Work

@@ -10,8 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from harness.engines.frames import record
-from harness.engines.recorder import Recorder
+from harness.engines.recorder import Recorder, record
 from harness.engines.state import RequestArrays, new_arrays
 from harness.engines.token_gaps import note_batch
 from harness.engines.vllm.client import Client
