@@ -31,7 +31,7 @@ def check(decision: Decision, view: GroupView, *, supports: frozenset[Capability
     `supports` is what the engine can do. Costs the size of the decision, not of the group; what a
     draft has tried line by line is not looked at again.
     """
-    draft, order = _draft_of(decision, view), decision.priority_order
+    order = decision.priority_order
     found = [*_wrong_times(decision, view), *_wrong_promise_of_more(decision)]
     if order is not None:
         found += _wrong_order(order, decision, view)
@@ -39,17 +39,15 @@ def check(decision: Decision, view: GroupView, *, supports: frozenset[Capability
         found += _wrong_giving_way(order)
         found += _wrong_beside_order(decision)
     found += _not_supported(decision, view, supports)
-    if draft is None:
-        found += _wrong_names(decision, view)
-    found += _wrong_batches(decision, view, is_drafted=draft is not None)
     found += _wrong_totals(decision, view)
     found += _wrong_promises(decision, view)
-    if Capability.SWAP not in supports:
-        found += _swaps_not_supported(decision)
-    else:
+    if (draft := _draft_of(decision, view)) is not None:
+        return found + draft.shortages()
+    found += _wrong_names(decision, view)
+    found += _wrong_batches(decision, view)
+    if Capability.SWAP in supports:
         found += _wrong_swaps(decision, view)
-    found += _wrong_kv(decision, view) if draft is None else draft.shortages()
-    return found
+    return [*found, *_wrong_kv(decision, view)]
 
 
 def _draft_of(decision: Decision, view: GroupView) -> Draft | None:
@@ -138,6 +136,8 @@ def _not_supported(
         yield "a priority order for request-level batches, which the engine does not support"
     if len(view.group.services) > 1 and Capability.SHARED_GROUP not in supports:
         yield f"{len(view.group.services)} services in a group, which the engine does not support"
+    if Capability.SWAP not in supports:
+        yield from _swaps_not_supported(decision)
 
 
 def _wrong_names(decision: Decision, view: GroupView) -> Iterator[str]:
@@ -158,7 +158,7 @@ def _wrong_names(decision: Decision, view: GroupView) -> Iterator[str]:
         yield f"r{name} is preempted and run by one decision"
 
 
-def _wrong_batches(decision: Decision, view: GroupView, *, is_drafted: bool) -> Iterator[str]:
+def _wrong_batches(decision: Decision, view: GroupView) -> Iterator[str]:
     seen: set[RequestId] = set()
     for batch in decision.launch:
         if batch.service not in view.services:
@@ -167,7 +167,7 @@ def _wrong_batches(decision: Decision, view: GroupView, *, is_drafted: bool) -> 
             yield f"a batch of {batch.service} with 0 requests"
         if not 0 < batch.gpu_share <= 1:
             yield f"a batch of {batch.service} on share {batch.gpu_share:g} of the SMs"
-        for name, tokens in () if is_drafted else batch.tokens.items():
+        for name, tokens in batch.tokens.items():
             if name in seen:
                 yield f"r{name} is in two batches"
             seen.add(name)
