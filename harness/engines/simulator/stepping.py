@@ -16,7 +16,7 @@ from harness.engines.simulator.cached_contents import NEEDS_WHOLE_PROMPTS, Cache
 from harness.engines.simulator.deciding import Deciding
 from harness.engines.simulator.flight import Flight
 from harness.engines.simulator.group import LiveGroup
-from harness.engines.simulator.kernel import given
+from harness.engines.simulator.kernel import running
 from harness.engines.simulator.rules import is_compiled
 from harness.engines.simulator.timeline import Due, Timeline
 from harness.engines.state import KvUse
@@ -238,7 +238,7 @@ class Stepper:
 
     def _start(self, request: RequestId) -> None:
         """Note that a request begins to run, first or again."""
-        given.note_start(self.state.arrays.rows, request, self.state.now_s)
+        running.start(self.state.arrays.rows, request, self.state.now_s)
 
     def _pass_over(self, live: LiveGroup, batch: Batch) -> None:
         """Preempt requests that have begun and are not in the next batch; they keep their KV."""

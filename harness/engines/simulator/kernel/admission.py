@@ -12,7 +12,6 @@ from harness.engines.simulator.kernel.order import (
     before,
     decodes,
     move_keys,
-    pop_waiting,
     push_waiting,
     sort_unfinished,
     take_waiting,
@@ -107,7 +106,7 @@ def _hold_found(
 @compiled
 def take(requests: Records, group: Record, request: int, tokens: int) -> None:
     """A request begins or goes on, with so many tokens to compute."""
-    running.start(requests, group, request)
+    running.start(requests, request, group.clock_s)
     group.partial[group.n_partial] = request
     group.chunk[group.n_partial] = tokens
     group.n_partial += 1
@@ -205,7 +204,7 @@ def _choose(requests: Records, group: Record, queue: Ints) -> tuple[int, int, in
             break
         used += needed
         if come:
-            pop_waiting(requests, group, queue)
+            take_waiting(requests, group, queue, 0)
             group.paused_blocks -= running.held_blocks(requests, group, request)
         else:
             kept += 1
@@ -219,7 +218,7 @@ def _fill_slot(requests: Records, swap: Floats, group: Record, request: int) -> 
     """A request with a slot decodes, or is among those whose prompt is to be computed."""
     context = requests[request].prompt + requests[request].generated
     if group.n_swapped > 0 and swap[request, HOST] > 0:
-        running.start(requests, group, request)
+        running.start(requests, request, group.clock_s)
         swap_in(requests, swap, group, request)
     held = requests[request].kv
     if decodes(requests, group, request):
@@ -313,7 +312,7 @@ def fill_slots(requests: Records, group: Record, cache: CacheRecords | None) -> 
         group.chunk[i] = tokens
         budget -= tokens
         if tokens > 0:
-            running.start(requests, group, request)
+            running.start(requests, request, group.clock_s)
 
 
 @compiled

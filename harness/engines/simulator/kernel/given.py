@@ -13,6 +13,7 @@ import numpy as np
 from harness.costs.compiled import compiled
 from harness.costs.iteration import decode_iterations_within, decode_run_seconds, iteration_seconds
 from harness.engines.simulator.kernel.layout import ALL, Record, Records
+from harness.engines.simulator.kernel.running import start
 from harness.engines.state import Ints
 from harness.engines.token_gaps import add_gaps, add_run, note_tokens
 
@@ -112,19 +113,8 @@ def begin(
     if flight.prefill_requests > 0:
         for request in ids:
             if not _decodes(requests, request):
-                note_start(requests, request, flight.start_s)
+                start(requests, request, flight.start_s)
     return float(flight.ends_s)
-
-
-@compiled
-def note_start(requests: Records, request: int, now_s: float) -> None:
-    """A request begins to run, first or again."""
-    row = requests[request]
-    if np.isnan(row.started_s):
-        row.started_s = now_s
-    elif not np.isnan(row.preempted_at_s):
-        row.preempted_s += now_s - row.preempted_at_s
-        row.preempted_at_s = np.nan
 
 
 @compiled
@@ -152,20 +142,25 @@ def _is_run(flight: Record) -> bool:
 
 
 @compiled
+def _run_of(flight: Record) -> tuple[int, int, int]:
+    """The decodes of a flight, if any: requests, tokens of their contexts at first, the longest."""
+    if _is_run(flight):
+        return flight.decode_requests, flight.context_tokens, flight.longest_tokens
+    size = flight.prefill_requests + flight.decode_requests
+    return size, flight.later_context_tokens, flight.later_longest_tokens
+
+
+@compiled
 def _seconds(tables: Records, flights: Records, iterations: int) -> float:
     """Seconds of the first `iterations` of a flight, and of what is before."""
-    table, flight = tables[0], flights[0]
-    if _is_run(flight):
-        context, longest = flight.context_tokens, flight.longest_tokens
-        run_s = decode_run_seconds(table, flight.decode_requests, context, longest, iterations)
-        return float(flight.before_s + flight.slows * run_s)
-    spent_s = flight.before_s + flight.slows * first_s(tables, flights)
-    if iterations > 1:
-        size = flight.prefill_requests + flight.decode_requests
-        context, longest = flight.later_context_tokens, flight.later_longest_tokens
-        run_s = decode_run_seconds(table, size, context, longest, iterations - 1)
-        spent_s += flight.slows * run_s
-    return float(spent_s)
+    flight, decodes = flights[0], iterations
+    spent_s = float(flight.before_s)
+    if not _is_run(flight):
+        spent_s += flight.slows * first_s(tables, flights)
+        decodes -= 1
+    if decodes > 0:
+        spent_s += flight.slows * decode_run_seconds(tables[0], *_run_of(flight), decodes)
+    return spent_s
 
 
 @compiled
@@ -179,18 +174,15 @@ def end_s(tables: Records, flights: Records, iterations: int) -> float:
 @compiled
 def within(tables: Records, flights: Records, seconds: float, most: int) -> int:
     """Fewest iterations, of `most`, that take at least so long; `most` if none do."""
-    table, flight = tables[0], flights[0]
+    flight, first = flights[0], 0
     left_s = (seconds - flight.before_s) / flight.slows
-    if _is_run(flight):
-        context, longest = flight.context_tokens, flight.longest_tokens
-        size = flight.decode_requests
-        return decode_iterations_within(table, size, context, longest, left_s, most)
-    left_s -= first_s(tables, flights)
-    if left_s <= 0.0 or most == 1:
-        return 1
-    size = flight.prefill_requests + flight.decode_requests
-    context, longest = flight.later_context_tokens, flight.later_longest_tokens
-    return 1 + decode_iterations_within(table, size, context, longest, left_s, most - 1)
+    if not _is_run(flight):
+        left_s -= first_s(tables, flights)
+        if left_s <= 0.0 or most == 1:
+            return 1
+        first = 1
+    run = _run_of(flight)
+    return first + decode_iterations_within(tables[0], *run, left_s, most - first)
 
 
 @compiled

@@ -79,11 +79,7 @@ def _make_room(held: HeldRecords, size: float, wanted: int, used_s: float, now_s
         for i in range(len(contents)):
             if _yields(contents[i], wanted, used_s, now_s) and (
                 victim < 0
-                or contents[i].wanted > contents[victim].wanted
-                or (
-                    contents[i].wanted == contents[victim].wanted
-                    and contents[i].used_s < contents[victim].used_s
-                )
+                or _yields(contents[i], contents[victim].wanted, contents[victim].used_s, now_s)
             ):
                 victim = i
         cache.used -= contents[victim].size

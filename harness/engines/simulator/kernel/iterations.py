@@ -3,12 +3,16 @@
 An iteration begins (requests admitted or preempted, blocks taken, duration known) and ends (tokens
 produced). Decode iterations that stay equal are one flight, cut at the next boundary when something
 happens to the group.
+
+Under static batching one batch of whole requests follows the other (`core.fill`). Between two of
+them all unfinished requests wait, those that have begun with their KV and reservation.
 """
 
 import numpy as np
 
 from harness.costs.compiled import compiled
-from harness.engines.simulator.kernel import admission, prefixes, running, static
+from harness.costs.iteration import decode_run_seconds
+from harness.engines.simulator.kernel import admission, prefixes, running
 from harness.engines.simulator.kernel.host_cache import HeldRecords, read_all
 from harness.engines.simulator.kernel.layout import (
     ALL,
@@ -16,13 +20,15 @@ from harness.engines.simulator.kernel.layout import (
     BEGUN,
     CHUNKS,
     DECODES,
+    FIRST,
+    LOG_HELD,
     NOTHING,
     PROMPTS,
     UNADMITTED,
     Record,
     Records,
 )
-from harness.engines.simulator.kernel.order import until_passed
+from harness.engines.simulator.kernel.order import before, take_waiting, until_passed
 from harness.engines.simulator.kernel.prefixes import CacheRecords
 from harness.engines.simulator.kernel.shared import end_turn, take_turn
 from harness.engines.simulator.kernel.work import (
@@ -31,9 +37,9 @@ from harness.engines.simulator.kernel.work import (
     decodes_within,
     note_first,
     steps_until,
-    take_receiving_s,
     work_s,
     write_log,
+    write_row,
 )
 from harness.engines.state import Floats, Ints
 
@@ -51,7 +57,7 @@ def begin(
 ) -> int:
     """Begin the next flight of a group; UNADMITTED or ASKED where it cannot."""
     group.preempted = group.is_rest = False
-    if group.until and static.waits(requests, group, queue):
+    if group.until and _waits(requests, group, queue):
         return BEGUN
     if group.asks and running.must_ask(requests, pieces, group, queue):
         return ASKED
@@ -85,7 +91,7 @@ def _choose(
     Returns the limits of keys, as `_steps_in_order` has them.
     """
     if group.until:
-        static.take_batch(requests, group, queue)
+        _take_batch(requests, group, queue)
     elif group.services_end > 0:
         return take_turn(requests, group, queue)
     elif group.displaces:
@@ -132,7 +138,7 @@ def _begin_prompts(
         read_all(held, requests, group)
     _launch(group, PROMPTS, group.decide_s + work_s(table, group, 0, 0, 0))
     if group.until:
-        static.go_on(table, requests, group)
+        _go_on(table, requests, group)
     return True
 
 
@@ -144,7 +150,8 @@ def _launch(group: Record, flight: int, seconds: float) -> None:
     copied_s = float(group.swapping_s)
     group.swapping_s = 0.0
     seconds = max(seconds, copied_s) if group.swap_overlaps else seconds + copied_s
-    group.flight_s = take_receiving_s(group) + seconds
+    group.flight_s = float(group.receiving_s) + seconds
+    group.receiving_s = 0.0
 
 
 @compiled
@@ -283,9 +290,9 @@ def _end_whole(requests: Records, group: Record, queue: Ints, cache: CacheRecord
     first_s, ends_s = group.first_s, group.clock_s + group.flight_s
     if group.log_columns > 0:
         write_log(requests, group, queue, first_s, 1, False, True)
-        static.write_later(requests, group)
+        _write_later(requests, group)
     if group.until == ALL:
-        static.count_all(requests, group)
+        _count_all(requests, group)
         group.clock_s = ends_s
         _end_prompts(requests, group, cache, group.flight_s, first_s)
         return
@@ -352,3 +359,111 @@ def next_event_s(group: Record) -> float:
     if group.until and group.n_waiting > 0:
         return float(group.flight_s)
     return np.inf
+
+
+@compiled
+def _waits(requests: Records, group: Record, queue: Ints) -> bool:
+    """Whether the next batch waits for more requests; then `flight_s` is until when."""
+    if group.used_blocks > 0 or group.n_waiting >= group.max_requests:
+        return False
+    oldest_s = np.inf
+    for i in range(group.n_waiting):
+        oldest_s = min(oldest_s, requests[queue[group.queue_at + i]].arrival_s)
+    until_s = float(oldest_s + group.max_wait_s)
+    if group.clock_s < until_s:
+        group.flight_s = until_s
+    return bool(group.clock_s < until_s)
+
+
+@compiled
+def _take_batch(requests: Records, group: Record, queue: Ints) -> None:
+    """Move the first in order that fit into `partial`; holders alone where the first does not.
+
+    With refills, those that have begun and are not in the batch are preempted, and keep their KV.
+    """
+    tokens, at, only_holders = 0, 0, False
+    while 0 <= at < group.n_waiting and group.n_partial < group.max_requests:
+        request = queue[group.queue_at + at]
+        held = running.held_blocks(requests, group, request)
+        needed = running.taken(requests, group, request, 0) - held
+        tokens += running.missing(requests, request)
+        if tokens <= group.max_tokens and group.used_blocks + needed <= group.capacity_blocks:
+            take_waiting(requests, group, queue, at)
+            group.used_blocks += needed
+            group.paused_blocks -= held
+            admission.take(requests, group, request, running.missing(requests, request))
+        elif held > 0 or group.n_partial > 0:
+            break
+        else:
+            only_holders, tokens = True, 0
+        at = _first_holder(requests, group, queue) if only_holders else 0
+    for i in range(group.n_waiting if group.until == FIRST and group.paused_blocks > 0 else 0):
+        request = queue[group.queue_at + i]
+        if requests[request].kv > 0 and np.isnan(requests[request].preempted_at_s):
+            running.note_preempted(requests, group, request)
+
+
+@compiled
+def _first_holder(requests: Records, group: Record, queue: Ints) -> int:
+    """Place in the waiting heap of the first request in order that holds KV; -1 if none does."""
+    best, base = -1, group.queue_at
+    for i in range(group.n_waiting):
+        if requests[queue[base + i]].kv > 0 and (
+            best < 0 or before(requests, queue[base + i], queue[base + best])
+        ):
+            best = i
+    return best
+
+
+@compiled
+def _go_on(table: Record, requests: Records, group: Record) -> None:
+    """The batch whose first iteration has been launched runs until its first or last answer."""
+    least, most = np.int64(1 << 62), np.int64(0)
+    for i in range(group.n_partial):
+        request = group.partial[i]
+        left = requests[request].output - requests[request].generated
+        least, most = min(least, left), max(most, left)
+    group.iterations = most if group.until == ALL else least
+    sums = _sum_later(requests, group)
+    group.first_s = group.flight_s
+    group.flight_s += decode_run_seconds(table, group.n_partial, *sums, group.iterations - 1)
+    group.first_gap_s = decode_run_seconds(table, group.n_partial, *sums, 1)
+
+
+@compiled
+def _sum_later(requests: Records, group: Record) -> tuple[int, int]:
+    """Sum and longest of the contexts in a batch's second iteration, where all decode."""
+    context = longest = 0
+    for i in range(group.n_partial):
+        total = requests[group.partial[i]].kv + group.chunk[i] + 1
+        context, longest = context + total, max(longest, total)
+    return context, longest
+
+
+@compiled
+def _write_later(requests: Records, group: Record) -> None:
+    """Write the row of the iterations of a batch after its first, if there are any.
+
+    What holds KV and what waits is as in the row before, but for the tokens that were promised.
+    """
+    count, seconds = group.iterations - 1, group.flight_s - group.first_s
+    if count == 0:
+        return
+    for column in range(group.rows.shape[1]):
+        group.rows[1, column] = group.rows[0, column]
+    context, longest = _sum_later(requests, group)
+    start_s = group.clock_s + group.first_s
+    write_row(group, start_s, seconds, count, False, group.n_partial, context, longest)
+    group.rows[1, LOG_HELD] += group.n_partial
+    group.n_rows = 2
+
+
+@compiled
+def _count_all(requests: Records, group: Record) -> None:
+    """Count the tokens of all answers of a batch, but for the last of each."""
+    for i in range(group.n_partial):
+        request = group.partial[i]
+        more = requests[request].output - requests[request].generated - 1
+        requests[request].generated += more
+        group.chunk[i] += more
+        group.generated += more

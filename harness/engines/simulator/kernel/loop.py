@@ -25,7 +25,7 @@ from harness.engines.simulator.kernel.layout import (
     Record,
     Records,
 )
-from harness.engines.simulator.kernel.order import push_waiting, take_waiting
+from harness.engines.simulator.kernel.order import place_anew, push_waiting
 from harness.engines.simulator.kernel.prefixes import CacheRecords
 from harness.engines.simulator.kernel.promotion import come, note_running, promote_due
 from harness.engines.simulator.kernel.running import write_back
@@ -308,10 +308,7 @@ def _turn(world: World, request: int, key: float) -> None:
     group = world.groups[requests[request].group]
     if not group.is_live:
         return
-    place = int(requests[request].place)
-    if place < group.n_waiting and world.queue[group.queue_at + place] == request:
-        take_waiting(requests, group, world.queue, place)
-        push_waiting(requests, group, world.queue, request)
+    if place_anew(requests, group, world.queue, request):
         _interrupt(world, group, requests[request].group)
     elif group.displaces or group.services_end > 0 or group.buckets > 0:
         # It may lose its slot or its turn, or free its blocks before a request that ends with it.

@@ -68,14 +68,6 @@ def _rise(requests: Records, queue: Ints, base: int, request: int, at: int) -> N
 
 
 @compiled
-def pop_waiting(requests: Records, group: Record, queue: Ints) -> int:
-    """Remove the head of the waiting heap."""
-    first: int = queue[group.queue_at]
-    take_waiting(requests, group, queue, 0)
-    return first
-
-
-@compiled
 def take_waiting(requests: Records, group: Record, queue: Ints, at: int) -> None:
     """Remove the request at a place of the waiting heap."""
     base = group.queue_at
@@ -93,6 +85,17 @@ def take_waiting(requests: Records, group: Record, queue: Ints, at: int) -> None
         requests[queue[base + at]].place = at
         at = child
     _rise(requests, queue, base, last, at)
+
+
+@compiled
+def place_anew(requests: Records, group: Record, queue: Ints, request: int) -> bool:
+    """A request has another key, and with it another place if it waits: whether it does."""
+    place = int(requests[request].place)
+    if place >= group.n_waiting or queue[group.queue_at + place] != request:
+        return False
+    take_waiting(requests, group, queue, place)
+    push_waiting(requests, group, queue, request)
+    return True
 
 
 @compiled

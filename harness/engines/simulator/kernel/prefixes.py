@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from harness.costs.compiled import compiled
 from harness.engines.simulator.kernel.layout import Record, Records
+from harness.engines.simulator.kernel.order import decodes
 
 NUMBER_BITS = 20
 """In a content, the owner is above so many bits of the number of the block."""
@@ -251,8 +252,7 @@ def steps_until_found(
     """
     end = (group.found_blocks + 1) * group.block_tokens
     owner, _ = _owner(cache, request, end)
-    place = requests[owner].place
-    if not (place < group.n_decoding and group.decoding[place] == owner):
+    if not decodes(requests, group, owner):
         return most
     held = requests[owner].kv + group.steps - requests[owner].joined
     # Requests look for it when the iteration has begun that fills it.

@@ -16,13 +16,7 @@ from harness.engines.simulator.kernel.layout import (
     Record,
     Records,
 )
-from harness.engines.simulator.kernel.order import (
-    decodes,
-    progress_of,
-    push_waiting,
-    set_key,
-    take_waiting,
-)
+from harness.engines.simulator.kernel.order import decodes, place_anew, progress_of, set_key
 from harness.engines.simulator.kernel.work import decodes_s
 from harness.engines.state import (
     ELSEWHERE,
@@ -106,7 +100,7 @@ def promote_due(
             idle[request].stage = PROMOTED_NOW
             _set_promoted(requests, pieces, promoted, idle, group, request)
         if not decodes(requests, group, request):
-            _place_anew(requests, group, queue, request)
+            place_anew(requests, group, queue, request)
     if group.promoted_for == 0:
         group.due_s = after + (clock if group.chain_first < 0 else idle[group.chain_first].since)
     return count
@@ -140,15 +134,6 @@ def _set_promoted(
     pieces[request, 0, VALUE] = PROMOTED + group.promotion_rounds
     pieces[request, 0, SLOPE] = 0.0
     set_key(requests, pieces, group, request, is_decoding)
-
-
-@compiled
-def _place_anew(requests: Records, group: Record, queue: Ints, request: int) -> None:
-    """A request that does not decode has another key: its place among the waiting ones changes."""
-    place = int(requests[request].place)
-    if place < group.n_waiting and queue[group.queue_at + place] == request:
-        take_waiting(requests, group, queue, place)
-        push_waiting(requests, group, queue, request)
 
 
 @compiled

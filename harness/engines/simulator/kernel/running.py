@@ -321,12 +321,12 @@ def finish_due(requests: Records, group: Record, cache: CacheRecords | None) -> 
 
 
 @compiled
-def start(requests: Records, group: Record, request: int) -> None:
-    """Note when a request begins to run, first or again."""
+def start(requests: Records, request: int, now_s: float) -> None:
+    """Note that a request begins to run, first or again."""
     if np.isnan(requests[request].started_s):
-        requests[request].started_s = group.clock_s
+        requests[request].started_s = now_s
     elif not np.isnan(requests[request].preempted_at_s):
-        requests[request].preempted_s += group.clock_s - requests[request].preempted_at_s
+        requests[request].preempted_s += now_s - requests[request].preempted_at_s
         requests[request].preempted_at_s = np.nan
 
 

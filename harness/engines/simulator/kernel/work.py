@@ -60,14 +60,6 @@ def work_s(table: Record, group: Record, decodes: int, context: int, longest: in
 
 
 @compiled
-def take_receiving_s(group: Record) -> float:
-    """Seconds before what begins now, to take in the requests that have come."""
-    seconds = float(group.receiving_s)
-    group.receiving_s = 0.0
-    return seconds
-
-
-@compiled
 def decodes_s(table: Record, group: Record, iterations: int) -> float:
     """Seconds of so many decode iterations of all decoding requests."""
     longest = group.longest + group.steps
