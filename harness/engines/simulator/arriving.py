@@ -96,7 +96,7 @@ class Arriving:
         if self.compiled.releases:
             by_others = self.compiled.requests.group[answered] < 0
             if self.units is not None:
-                by_others &= ~self.units.outside[answered]
+                by_others &= ~self.units.apps.outside[answered]
             answered = answered[by_others]
         state = self.lifecycle.state
         for call in self.lifecycle.released(answered, after_s=self.hand_over_s):

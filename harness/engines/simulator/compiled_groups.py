@@ -75,10 +75,6 @@ class CompiledGroups:
         self.state["stops_at_units"], self._left = True, left
         self.world = self.world._replace(instance=instance, left=left.copy())
 
-    def add_external(self, call: int) -> None:
-        """A call outside any LLM has come; it ends by itself."""
-        loop.begin_external(self.world, call)
-
     def release_calls(
         self,
         first_child: Ints,
@@ -274,10 +270,10 @@ class CompiledGroups:
             group["starves_after_s"][service] = starves_after_s
             group["may_starve"] |= starves_after_s < np.inf
 
-    def use_swap(self, swap: Floats) -> None:
-        """KV goes to host memory, as these rows say."""
-        self.requests = self.requests._replace(swap=swap)
-        self.world = self.world._replace(swap=swap)
+    def use(self, **arrays: Any) -> None:
+        """Requests have these of `RequestArrays` from now on."""
+        self.requests = self.requests._replace(**arrays)
+        self.world = self.world._replace(**arrays)
 
     def run(self, until_s: float) -> None:
         """Run all groups to `until_s`, or to the first instant that others see to.

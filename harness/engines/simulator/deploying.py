@@ -8,6 +8,7 @@ import numpy as np
 
 from harness.engines.ask import refuse_gpus, refuse_shared_groups
 from harness.engines.lifecycle import Lifecycle
+from harness.engines.listeners import Listeners
 from harness.engines.live import LiveState
 from harness.engines.recorder import GpuUse, Recorder
 from harness.engines.simulator.compiled_groups import CompiledGroups
@@ -18,7 +19,7 @@ from harness.engines.simulator.stepping import Stepper
 from harness.engines.simulator.timeline import Due, Timeline
 from harness.interface.decisions import Deployment
 from harness.interface.entities import GpuId, Group, GroupId, RequestId, ServiceId
-from harness.interface.events import Arrived, Event, Moved
+from harness.interface.events import Arrived, Moved
 from harness.interface.policies import Capability, CostModel
 
 
@@ -44,8 +45,7 @@ class Deployer:
     supports: frozenset[Capability]
     new_group: Callable[[Group], LiveGroup]
     loads_first: bool
-    tell: Callable[[Event], None]
-    wants: Callable[[type[Event]], bool]
+    told: Listeners
     stopping: list[LiveGroup] = field(default_factory=list)
     occupied: dict[GpuId, LiveGroup] = field(default_factory=dict)
     announced: set[int] = field(default_factory=set)
@@ -249,7 +249,7 @@ class Deployer:
         """Each request comes to its group."""
         for request, group in zip(requests, groups, strict=True):
             self._receive(request, self.groups[group])
-        if self.wants(Arrived) or self.wants(Moved):
+        if self.told.wants(Arrived) or self.told.wants(Moved):
             for request, group in zip(requests, groups, strict=True):
                 self._announce(request, group)
 
@@ -271,8 +271,8 @@ class Deployer:
         """Tell of a request's first group as its arrival, of any other as a move."""
         kind = Moved if request in self.announced else Arrived
         self.announced.add(request)
-        if self.wants(kind):
-            self.tell(kind(self.state.now_s, self.state.facts(request), group))
+        if self.told.wants(kind):
+            self.told.tell(kind(self.state.now_s, self.state.facts(request), group))
 
 
 def _missing(group: Group, before: Group | None) -> frozenset[ServiceId]:

@@ -333,8 +333,7 @@ class _Run:
             supports=self.engine.supports,
             new_group=factory.group,
             loads_first=self.engine.loads_first,
-            tell=self.told.tell,
-            wants=self.told.wants,
+            told=self.told,
         )
 
     def loop(self) -> None:

@@ -65,7 +65,7 @@ class Orders:
         live.inbox.clear()
         live.kv = self.factory.ledger(live.group)
         if priority_order.swaps:
-            self.compiled.use_swap(state.swap_rows())
+            self.compiled.use(swap=state.swap_rows())
         if priority_order.promotion is not None:
             self.told.heard.promotions = self.told.heard.promotions or 0
         self._open(live, priority_order)

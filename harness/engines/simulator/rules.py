@@ -9,8 +9,7 @@ from harness.costs.iteration import MAX_REQUESTS, IterationTable
 from harness.engines.simulator.compiled_groups import CompiledGroups
 from harness.engines.simulator.kernel import layout
 from harness.engines.simulator.kernel.layout import Rule
-from harness.engines.simulator.key_pieces import set_pieces, set_promoted, standing
-from harness.engines.state import Ints
+from harness.engines.state import END, IDLE, PIECE, SLOPE, VALUE, Floats, Ints
 from harness.interface.decisions import (
     ContinuousBatching,
     Displaced,
@@ -179,11 +178,12 @@ def continuous_rule(
 
     Raises ValueError where costs are not known.
     """
-    max_requests = _known_size(rule.max_num_seqs)
+    if not 1 <= rule.max_num_seqs <= MAX_REQUESTS:
+        raise ValueError(f"max_num_seqs is {rule.max_num_seqs}, costs go from 1 to {MAX_REQUESTS}")
     return Rule(
         chunked_prefill=rule.chunked_prefill,
         pads=rule.pads_prompts,
-        max_requests=max_requests,
+        max_requests=rule.max_num_seqs,
         max_tokens=rule.max_num_batched_tokens,
         max_padding=rule.max_padding_tokens,
         watermark=rule.watermark,
@@ -201,12 +201,6 @@ _DISPLACES = {
     Displaced.RECOMPUTE: layout.RECOMPUTE,
     Displaced.SWAP: layout.RECOMPUTE,  # the engine gives it host memory
 }
-
-
-def _known_size(max_num_seqs: int) -> int:
-    if not 1 <= max_num_seqs <= MAX_REQUESTS:
-        raise ValueError(f"max_num_seqs is {max_num_seqs}, costs go from 1 to {MAX_REQUESTS}")
-    return max_num_seqs
 
 
 def reserves(order: PriorityOrder) -> bool:
@@ -230,13 +224,13 @@ def tell_keys(
     arrays, groups = compiled.requests, compiled.world.groups
     key = order.keys(table)
     if order.promotion is not None:
-        key = set_promoted(compiled, rows, key, order.promotion.keys(table, key))
+        key = _set_promoted(compiled, rows, key, order.promotion.keys(table, key))
     if isinstance(key, MovingKey):
-        set_pieces(compiled, numbers, rows, key)
+        _set_pieces(compiled, numbers, rows, key)
         key = key.at(table)
     elif (moves := groups["moves"][numbers]).any():
         by = Progress.GPU_S if moves.max() == layout.BY_GPU_S else Progress.TOKENS
-        set_pieces(compiled, numbers, rows, standing(key, by))
+        _set_pieces(compiled, numbers, rows, _standing(key, by))
     arrays.key[rows] = key
     if reserves(order):
         begun = np.concatenate([compiled.begun_ids(number) for number in numbers])
@@ -245,3 +239,61 @@ def tell_keys(
         arrays.reserved[rows[free]] = arrays.wanted[rows[free]]
         if (arrays.wanted[rows] > arrays.reserved[rows]).any():
             groups["renews"][numbers] = True
+
+
+def _standing(key: Floats, by: Progress) -> MovingKey:
+    """Keys that stand still, for groups whose keys moved before."""
+    column = key[:, None]
+    return MovingKey(column, np.zeros_like(column), np.full_like(column, np.inf), by)
+
+
+def _set_pieces(
+    compiled: CompiledGroups, numbers: Sequence[int], rows: Ints, key: MovingKey
+) -> None:
+    """Write the pieces of keys of requests in these groups, or to come to them."""
+    groups = compiled.world.groups
+    pieces = _grown(compiled, compiled.requests.pieces, key)
+    compiled.use(pieces=pieces)
+    _write(pieces, rows, key)
+    if np.isfinite(key.until[:, -1]).any():
+        groups["asks"][numbers] = True
+    if (groups["asks"][numbers] & (groups["until"][numbers] > 0)).any():
+        raise ValueError("under static batching the last piece of a moving key must not end")
+    groups["moves"][numbers] = layout.BY_GPU_S if key.by is Progress.GPU_S else layout.BY_TOKENS
+
+
+def _set_promoted(
+    compiled: CompiledGroups, rows: Ints, own: Floats | MovingKey, promoted: Floats | MovingKey
+) -> Floats | MovingKey:
+    """Write the keys by which requests go once they are promoted; returns their keys now.
+
+    Requests promoted already go by them; the others go by their `own`.
+    """
+    if not len(compiled.requests.idle):
+        compiled.use(idle=np.zeros(len(compiled.requests.rows), IDLE))
+    idle = compiled.requests.idle
+    if isinstance(own, MovingKey) and isinstance(promoted, MovingKey):
+        pieces = _grown(compiled, compiled.requests.promoted, promoted)
+        compiled.use(promoted=pieces)
+        _write(pieces, rows, promoted)
+        return own.where_promoted(promoted, idle["begun"][rows], idle["round"][rows])
+    idle["own_key"][rows], idle["promoted_key"][rows] = own, promoted
+    return np.where(idle["left"][rows] > 0, idle["promoted_key"][rows], idle["own_key"][rows])
+
+
+def _grown(compiled: CompiledGroups, pieces: Floats, key: MovingKey) -> Floats:
+    """Room for the pieces of keys of all requests of the run."""
+    count, known = key.value.shape[1], pieces.shape[1]
+    if len(pieces) == len(compiled.requests.rows) and known >= count:
+        return pieces
+    grown = np.zeros((len(compiled.requests.rows), max(count, known), PIECE))
+    grown[: len(pieces), :known] = pieces
+    grown[: len(pieces), known:] = pieces[:, -1:]
+    return grown
+
+
+def _write(pieces: Floats, rows: Ints, key: MovingKey) -> None:
+    count = key.value.shape[1]
+    for place, values in ((END, key.until), (VALUE, key.value), (SLOPE, key.slope)):
+        pieces[rows, :count, place] = values
+        pieces[rows, count:, place] = values[:, -1:]

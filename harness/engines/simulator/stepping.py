@@ -344,15 +344,12 @@ class Stepper:
             del self.flights[id(live)]
             self.stirred.discard(id(live))
 
-    def _all_under_way(self) -> list[Flight]:
-        return [flight for flights in self.flights.values() for flight in flights]
-
     def catch_up(self) -> None:
         """Book the iterations that have ended, before policies are told or asked.
 
         The last of a run is booked by `end`.
         """
-        self._book_ended(self._all_under_way())
+        self._book_ended([one for flights in self.flights.values() for one in flights])
         for flights in self.flights.values():
             flights[0].live.refresh()
 

@@ -14,14 +14,15 @@ from harness.engines.listeners import Listeners
 from harness.engines.recorder import Recorder
 from harness.engines.simulator.cached_contents import CachedContents
 from harness.engines.simulator.compiled_groups import CompiledGroups
+from harness.engines.simulator.kernel.loop import begin_external
 from harness.engines.simulator.timeline import Due, Timeline
-from harness.engines.state import Bools, Ints
+from harness.engines.state import Ints
 from harness.interface.apps import Apps, Backend
 from harness.interface.entities import ResourceId
 from harness.interface.events import AppFinished, Event
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True)
 class Units:
     """Calls outside any LLM with the backends that they need, and events of units and applications.
 
@@ -35,7 +36,6 @@ class Units:
     timeline: Timeline
     compiled: CompiledGroups
     apps: Apps
-    outside: Bools
     told: Listeners
     recorder: Recorder
     in_order: Callable[[bool], Ints]
@@ -60,16 +60,7 @@ class Units:
         apps = workload.apps
         if apps is None:
             return None
-        units = cls(
-            lifecycle=lifecycle,
-            timeline=timeline,
-            compiled=compiled,
-            apps=apps,
-            outside=apps.outside,
-            told=told,
-            recorder=recorder,
-            in_order=in_order,
-        )
+        units = cls(lifecycle, timeline, compiled, apps, told, recorder, in_order)
         if apps.backends:
             units.backends = lifecycle.state.backends = units._backends(workload.app)
         units.contents = CachedContents.of(apps, workload.app)
@@ -103,7 +94,7 @@ class Units:
         now_s = self.lifecycle.state.now_s
         if self.applications is not None:
             self.applications.come(calls, now_s)
-        outside = self.outside[calls]
+        outside = self.apps.outside[calls]
         for call in calls[outside].tolist():
             backends = self.backends
             if backends is None or not backends.needs(call) or backends.take(call, now_s):
@@ -116,7 +107,7 @@ class Units:
         for call in calls:
             state.arrays.started_s[call] = state.now_s
             if self.compiled.releases:
-                self.compiled.add_external(call)
+                begin_external(self.compiled.world, call)
             else:
                 ends_s = float(state.now_s + self.apps.external_s[call])
                 self.timeline.add(ends_s, Due.UNIT_ENDS, call)
@@ -125,7 +116,7 @@ class Units:
         """Note that calls are answered, or over; returns those of an LLM."""
         if self.applications is not None:
             self.applications.answered(calls)
-        outside = self.outside[calls]
+        outside = self.apps.outside[calls]
         if self.backends is not None:
             for call in calls[outside].tolist():
                 if self.backends.needs(call):

@@ -49,6 +49,17 @@ def sort_unfinished(requests: Records, line: Ints, base: int, count: int, starve
 
 
 @compiled
+def without(line: Ints, count: int, request: int) -> int:
+    """Take a request out of a line of so many, if it is there; returns how many are left."""
+    kept = 0
+    for i in range(count):
+        if line[i] != request:
+            line[kept] = line[i]
+            kept += 1
+    return kept
+
+
+@compiled
 def push_waiting(requests: Records, group: Record, queue: Ints, request: int) -> None:
     """Put a request into the waiting heap."""
     group.n_waiting += 1

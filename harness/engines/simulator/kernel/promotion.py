@@ -16,7 +16,13 @@ from harness.engines.simulator.kernel.layout import (
     Record,
     Records,
 )
-from harness.engines.simulator.kernel.order import decodes, place_anew, progress_of, set_key
+from harness.engines.simulator.kernel.order import (
+    decodes,
+    place_anew,
+    progress_of,
+    set_key,
+    without,
+)
 from harness.engines.simulator.kernel.work import decodes_s
 from harness.engines.state import (
     ELSEWHERE,
@@ -221,9 +227,4 @@ def forget(idle: Records, group: Record, ids: Ints) -> None:
         if idle[request].stage == IN_CHAIN:
             _take(idle, group, request)
         idle[request].stage, idle[request].round, idle[request].left = ELSEWHERE, 0, 0
-        kept = 0
-        for n in range(group.n_ran):
-            if group.ran[n] != request:
-                group.ran[kept] = group.ran[n]
-                kept += 1
-        group.n_ran = kept
+        group.n_ran = without(group.ran, group.n_ran, request)

@@ -1,9 +1,10 @@
 """Requests of groups of which all keys are asked again, and their new order."""
 
 from harness.costs.compiled import compiled
-from harness.engines.simulator.kernel.layout import NOTHING, Record
+from harness.engines.simulator.kernel.layout import NOTHING
 from harness.engines.simulator.kernel.loop import interrupt
-from harness.engines.simulator.kernel.order import push_waiting
+from harness.engines.simulator.kernel.order import push_waiting, without
+from harness.engines.simulator.kernel.running import holder
 from harness.engines.simulator.kernel.world import World
 from harness.engines.state import Ints
 
@@ -14,16 +15,9 @@ def collect_open(world: World, numbers: Ints, ids: Ints, counts: Ints) -> None:
     count = 0
     for n in range(len(numbers)):
         group = world.groups[numbers[n]]
-        counts[n] = group.n_waiting
-        for k in range(group.n_waiting):
-            ids[count] = world.queue[group.queue_at + k]
-            count += 1
-        counts[n] += group.n_decoding + group.n_partial
-        for k in range(group.n_decoding):
-            ids[count] = group.decoding[k]
-            count += 1
-        for k in range(group.n_partial):
-            ids[count] = group.partial[k]
+        counts[n] = group.n_decoding + group.n_partial + group.n_waiting
+        for k in range(counts[n]):
+            ids[count] = holder(group, world.queue, k)
             count += 1
 
 
@@ -59,17 +53,6 @@ def release_slots(world: World, i: int) -> None:
             group.chunk[kept] = group.chunk[k]
             kept += 1
             continue
-        _release_slot(group, request)
+        group.n_in_slots = without(group.slots, group.n_in_slots, request)
         push_waiting(world.requests, group, world.queue, request)
     group.n_partial = kept
-
-
-@compiled
-def _release_slot(group: Record, request: int) -> None:
-    """Take a request out of those with a slot, if it is one."""
-    kept = 0
-    for k in range(group.n_in_slots):
-        if group.slots[k] != request:
-            group.slots[kept] = group.slots[k]
-            kept += 1
-    group.n_in_slots = kept
