@@ -58,11 +58,10 @@ class Flight:
         tokens = np.fromiter(batch.tokens.values(), np.int64, len(views))
         made, rows = np.empty(len(views), np.int64), np.zeros(1, given.FLIGHT)
         share, until = batch.gpu_share, _UNTIL[batch.until]
-        requests = live.state.arrays.rows
-        has_prompts = given.fill(requests, rows, ids, tokens, live.now_s, share, until, pads)
-        return cls(
-            live, batch, views, ids, tokens, table, rows, rows[0], made, has_prompts, live.now_s
-        )
+        requests, now_s = live.state.arrays.rows, live.state.now_s
+        has_prompts = given.fill(requests, rows, ids, tokens, now_s, share, until, pads)
+        row = rows[0]
+        return cls(live, batch, views, ids, tokens, table, rows, row, made, has_prompts, now_s)
 
     @property
     def first_s(self) -> float:

@@ -111,9 +111,7 @@ class LiveGroup:
     group: Group
     services: Mapping[ServiceId, Service]
     kv: KvLedger
-    max_num_seqs: int
-    max_num_batched_tokens: int
-    most_share: float
+    factory: "GroupFactory"
     state: LiveState
     host: GroupHost
     compiled: CompiledGroups
@@ -135,42 +133,6 @@ class LiveGroup:
     told: ToldKeys = field(default_factory=ToldKeys)
 
     @property
-    def now_s(self) -> float:
-        """Time of the decision."""
-        return self.state.now_s
-
-    @property
-    def free_share(self) -> float:
-        """What batches in flight leave of the shares of the SMs that may be given out."""
-        used = sum(batch.gpu_share for batch in self.in_flight)
-        return self.most_share - used if used < self.most_share - LEAST_SHARE else 0.0
-
-    @property
-    def used_host_bytes(self) -> int:
-        """KV in host memory; compiled code keeps its own account."""
-        return self.compiled.host_bytes(self.number) if self.is_compiled else self.host.used_bytes
-
-    @property
-    def free_host_bytes(self) -> int:
-        """Room for KV in host memory."""
-        return self.host.capacity_bytes - self.used_host_bytes
-
-    @property
-    def requests(self) -> Mapping[RequestId, RequestView]:
-        """Unfinished requests here, oldest first."""
-        if self.is_compiled:
-            return {RequestId(i): self._view(i) for i in self.open_ids().tolist()}
-        self.absorb()
-        if self.behind:
-            self.refresh()
-        return MappingProxyType(self.members)
-
-    @property
-    def table(self) -> RequestTable:
-        """The same as columns."""
-        return self.state.table(self.open_ids())
-
-    @property
     def is_ready(self) -> bool:
         """Loaded, and not on its way out."""
         return self.ready_s <= self.state.now_s and not self.is_stopping
@@ -189,7 +151,8 @@ class LiveGroup:
         """What policies may see of it."""
         return GroupWindow(self)
 
-    def _view(self, request: int) -> LiveRequest:
+    def view(self, request: int) -> LiveRequest:
+        """One of its requests as it is now."""
         arrays, facts = self.state.arrays, self.state.facts(request)
         prompt = facts.prompt_tokens
         return LiveRequest(
@@ -211,7 +174,7 @@ class LiveGroup:
             return
         newest = next(reversed(self.members), -1)
         for request in self.inbox:
-            view = self._view(request)
+            view = self.view(request)
             self.members[view.facts.id] = view
             self.kv.open(view.facts, view.generated_tokens)
         if min(self.inbox) < newest or self.inbox != sorted(self.inbox):
@@ -315,7 +278,7 @@ class GroupWindow:
     @property
     def now_s(self) -> float:
         """Time of the decision."""
-        return self._live.now_s
+        return self._live.state.now_s
 
     @property
     def group(self) -> Group:
@@ -338,32 +301,39 @@ class GroupWindow:
     @property
     def free_host_bytes(self) -> int:
         """Room for KV in host memory."""
-        return self._live.free_host_bytes
+        return self._live.host.capacity_bytes - self.used_host_bytes
 
     @property
     def used_host_bytes(self) -> int:
-        """KV in host memory."""
-        return self._live.used_host_bytes
+        """KV in host memory; compiled code keeps its own account."""
+        live = self._live
+        return live.compiled.host_bytes(live.number) if live.is_compiled else live.host.used_bytes
 
     @property
     def max_num_seqs(self) -> int:
         """Requests that may run at the same time."""
-        return self._live.max_num_seqs
+        return self._live.factory.max_num_seqs
 
     @property
     def max_num_batched_tokens(self) -> int:
         """Tokens that one iteration may compute."""
-        return self._live.max_num_batched_tokens
+        return self._live.factory.max_num_batched_tokens
 
     @property
     def requests(self) -> Mapping[RequestId, RequestView]:
         """Unfinished requests here, oldest first."""
-        return self._live.requests
+        live = self._live
+        if live.is_compiled:
+            return {RequestId(i): live.view(i) for i in live.open_ids().tolist()}
+        live.absorb()
+        if live.behind:
+            live.refresh()
+        return MappingProxyType(live.members)
 
     @property
     def table(self) -> RequestTable:
         """The same as columns."""
-        return self._live.table
+        return self._live.state.table(self._live.open_ids())
 
     @property
     def in_flight(self) -> tuple[Batch, ...]:
@@ -372,8 +342,10 @@ class GroupWindow:
 
     @property
     def free_share(self) -> float:
-        """Shares of the SMs that batches in flight leave."""
-        return self._live.free_share
+        """What batches in flight leave of the shares of the SMs that may be given out."""
+        most = self._live.factory.most_share
+        used = sum(batch.gpu_share for batch in self._live.in_flight)
+        return most - used if used < most - LEAST_SHARE else 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -402,9 +374,7 @@ class GroupFactory:
             group=group,
             services={service: self.services[service] for service in sorted(group.services)},
             kv=self.ledger(group),
-            max_num_seqs=self.max_num_seqs,
-            max_num_batched_tokens=self.max_num_batched_tokens,
-            most_share=self.most_share,
+            factory=self,
             state=self.state,
             compiled=self.compiled,
             number=self.compiled.reserve(),

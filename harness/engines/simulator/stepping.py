@@ -67,7 +67,7 @@ class Stepper:
         """Whether a group that computes may begin more: it has SMs to share and was stirred."""
         return (
             id(live) in self.stirred
-            and live.free_share > 0
+            and live.window.free_share > 0
             and Capability.GPU_SHARE in self.policy.requires
         )
 
@@ -85,7 +85,8 @@ class Stepper:
             return None
         self.stirred.discard(id(live))
         live.refresh()
-        decision, seconds = ask_schedule(self.policy, live.window, live, supports=self.supports)
+        window = live.window
+        decision, seconds = ask_schedule(self.policy, window, window, supports=self.supports)
         priority_order = decision.priority_order
         # A group that has been stepped stays so: what it has begun is not compiled.
         stands = decision.wake_s is None and not live.is_stepped
@@ -102,7 +103,7 @@ class Stepper:
             live.told.order = None
         else:
             pads, started_s = priority_order.rule.pads_prompts, perf_counter()
-            decision = live.told.batch(live, priority_order, self.heard, decision.wake_s)
+            decision = live.told.batch(window, priority_order, self.heard, decision.wake_s)
             live.told.predictions = len(self.state.predicted)
             decision = live.told.until_due(decision)
             seconds += perf_counter() - started_s
@@ -117,11 +118,11 @@ class Stepper:
             return
         predictions, here = len(self.state.predicted), len(live.members) + len(live.inbox)
         as_told = (len(told), told.predictions) == (here, predictions)
-        if as_told and not told.are_stale(self.heard, live.now_s):
+        if as_told and not told.are_stale(self.heard, self.state.now_s):
             return
         self.catch_up()
         due_s, told.predictions = told.due_s, predictions
-        told.look(live.table, told.order, self.heard, live.now_s)
+        told.look(live.window.table, told.order, self.heard, self.state.now_s)
         if told.due_s != due_s:
             live.wake_s = told.due_s
             self.timeline.add(told.due_s, Due.GROUP_WAKES, live)
@@ -129,7 +130,7 @@ class Stepper:
 
     def apply(self, live: LiveGroup, decision: Decision, *, pads: bool, seconds: float) -> None:
         """Preempt, swap in, reserve, launch what was decided in so many seconds."""
-        refuse_shares(self.policy, live, decision)
+        refuse_shares(self.policy, live.window, decision)
         for request, how in decision.preempt.items():
             live.preempt(request, how)
         live.kv = after(decision, live.kv, live.members)
@@ -147,7 +148,7 @@ class Stepper:
         if decision.wake_s is not None:
             self.timeline.add(decision.wake_s, Due.GROUP_WAKES, live)
         if not live.in_flight:
-            refuse_idling(self.policy, live, decision)
+            refuse_idling(self.policy, live.window, decision)
 
     def _find_cached(self, live: LiveGroup, decision: Decision) -> None:
         """Requests that begin hold what is cached of their contexts, beside what they compute."""
@@ -171,8 +172,8 @@ class Stepper:
         if batch.gpu_share < 1.0 or share_in_flight:
             alone = self.deciding.record(batch.service, live.group.tensor_parallel, whole=True)
             flight.slow(self.costs, alone, share_in_flight)
-        if live.host.idle_s > live.now_s:
-            before_s += live.host.longer_s(live.now_s, flight.first_s)
+        if live.host.idle_s > self.state.now_s:
+            before_s += live.host.longer_s(self.state.now_s, flight.first_s)
         before_s += self.deciding.before_s(seconds, whole=whole) + live.receiving_s
         live.receiving_s = 0.0
         if before_s:
@@ -184,7 +185,7 @@ class Stepper:
 
         ValueError where their prompts are not whole.
         """
-        live, batch = flight.live, flight.batch
+        batch = flight.batch
         tokens = {
             request: batch.tokens[request]
             for request, view in zip(batch.tokens, flight.views, strict=True)
@@ -192,7 +193,7 @@ class Stepper:
         }
         if pads or flight.row["is_cut"] or flight.is_whole:
             raise ValueError(NEEDS_WHOLE_PROMPTS)
-        work, read_s = contents.read(tokens, flight.work, live.now_s)
+        work, read_s = contents.read(tokens, flight.work, self.state.now_s)
         flight.compute(work)
         return read_s
 
@@ -226,12 +227,12 @@ class Stepper:
             return True
         live = flight.live
         is_alone = len(decision.launch) == 1 and Capability.GPU_SHARE not in self.policy.requires
-        return is_alone and not flight.row["is_cut"] and live.host.idle_s <= live.now_s
+        return is_alone and not flight.row["is_cut"] and live.host.idle_s <= self.state.now_s
 
     def _uses(self, flight: Flight) -> tuple[KvUse, KvUse]:
         """KV of a group in the first iteration of a flight, and in its second, if there is one."""
         live, batch = flight.live, flight.batch
-        use, then = use_of(live, batch.service, batch.tokens), live.kv.copy()
+        use, then = use_of(live.window, batch.service, batch.tokens), live.kv.copy()
         then.grow_all(dict.fromkeys(batch.tokens, 1))
         held, free = use.held_tokens + len(batch.tokens), then.uncommitted_tokens(batch.service)
         return use, use._replace(held_tokens=held, free_tokens=free)
@@ -257,7 +258,7 @@ class Stepper:
         if decision.at_most is not None:
             most = min(most, decision.at_most)
         if decision.wake_s is not None:
-            most = flight.within(decision.wake_s - live.now_s, most)
+            most = flight.within(decision.wake_s - self.state.now_s, most)
         # The KV of the first one is in the ledger already.
         kv, requests, others = live.kv, batch.tokens.keys(), self._to_grow(live)
         if Overran in self.hears:
