@@ -7,7 +7,7 @@ import numpy as np
 
 from harness.costs.compiled import compiled
 from harness.engines.simulator.kernel import prefixes, running
-from harness.engines.simulator.kernel.layout import PAUSE, Record, Records
+from harness.engines.simulator.kernel.layout import PAUSE, GroupArrays, Record, Records
 from harness.engines.simulator.kernel.order import (
     before,
     decodes,
@@ -52,19 +52,13 @@ def _find(
 
 
 @compiled
-def admit(
-    requests: Records,
-    swap: Floats,
-    group: Record,
-    queue: Ints,
-    cache: CacheRecords | None,
-    budget: int,
-) -> None:
+def admit(arrays: GroupArrays, group: Record, cache: CacheRecords | None, budget: int) -> None:
     """Take waiting requests behind those in `partial`: chunks, of which the budget cuts the last.
 
     Or whole prompts, while the rule allows. While there are requests with KV in host memory, these
     come back and there are no newcomers.
     """
+    requests, _, swap, queue = arrays
     group.found_blocks = -1
     total, longest, brings = 0, 0, group.n_swapped > 0
     while budget > 0 and group.n_decoding + group.n_partial < group.max_requests:
@@ -113,19 +107,13 @@ def take(requests: Records, group: Record, request: int, tokens: int) -> None:
 
 
 @compiled
-def choose_chunks(
-    requests: Records,
-    pieces: Floats,
-    swap: Floats,
-    group: Record,
-    queue: Ints,
-    cache: CacheRecords | None,
-) -> None:
+def choose_chunks(arrays: GroupArrays, group: Record, cache: CacheRecords | None) -> None:
     """Decodes first, then requests in mid-prompt, preempting from behind, then those that wait.
 
     In this order they take blocks, and so they find what those before them have just cached.
     """
-    running.make_room_to_decode(requests, pieces, swap, group, queue, cache)
+    requests = arrays.requests
+    running.make_room_to_decode(arrays, group, cache)
     if cache is not None:
         prefixes.grow(cache, requests, group, 1)
         group.grown = 1
@@ -138,7 +126,7 @@ def choose_chunks(
         needed = running.taken(requests, group, request, held + tokens)
         needed -= running.taken(requests, group, request, held)
         if needed > group.capacity_blocks - group.used_blocks:
-            running.preempt_last(requests, pieces, swap, group, queue, cache)
+            running.preempt_last(arrays, group, cache)
             continue
         if cache is not None:
             prefixes.hold(cache, group, request, held, held + tokens)
@@ -147,30 +135,26 @@ def choose_chunks(
         budget -= tokens
         i += 1
     if not group.preempted:
-        admit(requests, swap, group, queue, cache, budget)
+        admit(arrays, group, cache, budget)
     group.used_blocks -= of_decodes
 
 
 @compiled
 def take_slots(
-    requests: Records,
-    pieces: Floats,
-    swap: Floats,
-    group: Record,
-    queue: Ints,
-    cache: CacheRecords | None,
+    arrays: GroupArrays, group: Record, cache: CacheRecords | None
 ) -> tuple[float, int, float]:
     """Give the slots to the requests that come first and fit, and take them from the others.
 
     Afterwards `partial` has the requests in slots that do not decode, in order. Returns the limits
     of keys, as `iterations` has them: that of the first request without a slot.
     """
+    requests, pieces, swap, queue = arrays
     slots = group.slots
     move_keys(requests, pieces, group)
     group.n_in_slots = sort_unfinished(requests, slots, 0, group.n_in_slots, 0)
     in_slots, kept, used = _choose(requests, group, queue)
     for i in range(kept, group.n_in_slots):
-        _displace(requests, swap, group, queue, cache, slots[i])
+        _displace(arrays, group, cache, slots[i])
     group.n_in_slots = in_slots
     group.n_partial = group.used_blocks = 0
     for i in range(in_slots):
@@ -233,15 +217,9 @@ def _fill_slot(requests: Records, swap: Floats, group: Record, request: int) -> 
 
 
 @compiled
-def _displace(
-    requests: Records,
-    swap: Floats,
-    group: Record,
-    queue: Ints,
-    cache: CacheRecords | None,
-    request: int,
-) -> None:
+def _displace(arrays: GroupArrays, group: Record, cache: CacheRecords | None, request: int) -> None:
     """A request loses its slot: it pauses, or is preempted, perhaps by swap, if it has begun."""
+    requests, _, swap, queue = arrays
     if decodes(requests, group, request):
         running.leave(requests, group, request)
     if group.displaces == PAUSE:

@@ -25,6 +25,7 @@ from harness.engines.simulator.kernel.layout import (
     NOTHING,
     PROMPTS,
     UNADMITTED,
+    GroupArrays,
     Record,
     Records,
 )
@@ -47,15 +48,13 @@ from harness.engines.state import Floats, Ints
 @compiled
 def begin(
     tables: Records,
-    requests: Records,
-    pieces: Floats,
-    swap: Floats,
+    arrays: GroupArrays,
     group: Record,
-    queue: Ints,
     held: HeldRecords,
     cache: CacheRecords | None,
 ) -> int:
     """Begin the next flight of a group; UNADMITTED or ASKED where it cannot."""
+    requests, pieces, _, queue = arrays
     group.preempted = group.is_rest = False
     if group.until and _waits(requests, group, queue):
         return BEGUN
@@ -63,12 +62,12 @@ def begin(
         return ASKED
     if group.renews:
         running.renew_reservations(requests, pieces, group, queue)
-    limits = _choose(requests, pieces, swap, group, queue, cache)
+    limits = _choose(arrays, group, cache)
     table = tables[group.table]
-    begins = _begin_prompts(table, requests, pieces, swap, group, queue, held, cache)
+    begins = _begin_prompts(table, arrays, group, held, cache)
     if not begins and group.n_decoding > 0:
         group.n_waited, begins = group.n_waiting, True
-        _begin_decodes(table, requests, pieces, group, queue, cache, limits)
+        _begin_decodes(table, arrays, group, cache, limits)
     if begins:
         if cache is not None:
             running.note_due(requests, pieces, group)
@@ -79,34 +78,26 @@ def begin(
 
 @compiled
 def _choose(
-    requests: Records,
-    pieces: Floats,
-    swap: Floats,
-    group: Record,
-    queue: Ints,
-    cache: CacheRecords | None,
+    arrays: GroupArrays, group: Record, cache: CacheRecords | None
 ) -> tuple[float, int, float]:
     """Give a batch, a turn or slots to the requests that come first, where the order does that.
 
     Returns the limits of keys, as `_steps_in_order` has them.
     """
     if group.until:
-        _take_batch(requests, group, queue)
+        _take_batch(arrays.requests, group, arrays.queue)
     elif group.services_end > 0:
-        return take_turn(requests, group, queue)
+        return take_turn(arrays.requests, group, arrays.queue)
     elif group.displaces:
-        return admission.take_slots(requests, pieces, swap, group, queue, cache)
+        return admission.take_slots(arrays, group, cache)
     return np.nan, -1, np.nan
 
 
 @compiled
 def _begin_prompts(
     table: Record,
-    requests: Records,
-    pieces: Floats,
-    swap: Floats,
+    arrays: GroupArrays,
     group: Record,
-    queue: Ints,
     held: HeldRecords,
     cache: CacheRecords | None,
 ) -> bool:
@@ -114,14 +105,15 @@ def _begin_prompts(
 
     What comes back from host memory is computed beside decodes.
     """
+    requests = arrays.requests
     is_mixed = group.chunked_prefill or (group.n_swapped > 0 and not group.displaces)
     if group.displaces or group.services_end > 0:
         admission.fill_slots(requests, group, cache)
     elif is_mixed:
-        admission.choose_chunks(requests, pieces, swap, group, queue, cache)
+        admission.choose_chunks(arrays, group, cache)
     elif not group.until:
         group.n_partial = 0
-        admission.admit(requests, swap, group, queue, cache, admission.NO_LIMIT)
+        admission.admit(arrays, group, cache, admission.NO_LIMIT)
     add_work(requests, group)
     if is_mixed:
         if group.n_partial == 0:
@@ -132,7 +124,7 @@ def _begin_prompts(
         return True
     if group.work_requests + group.work_decodes == 0:
         if not group.displaces:
-            running.make_room_to_decode(requests, pieces, swap, group, queue, cache)
+            running.make_room_to_decode(arrays, group, cache)
         return False
     if len(held.cache) > 0:
         read_all(held, requests, group)
@@ -157,10 +149,8 @@ def _launch(group: Record, flight: int, seconds: float) -> None:
 @compiled
 def _begin_decodes(
     table: Record,
-    requests: Records,
-    pieces: Floats,
+    arrays: GroupArrays,
     group: Record,
-    queue: Ints,
     cache: CacheRecords | None,
     limits: tuple[float, int, float],
 ) -> None:
@@ -173,15 +163,16 @@ def _begin_decodes(
     if group.swapping_s > 0.0 or group.receiving_s > 0.0:
         _launch(group, DECODES, decodes_s(table, group, 1))
         return
+    requests = arrays.requests
     most = requests[group.heap[0]].ends - group.steps
     if group.covered > 0 or group.renews or group.tells:
         most = running.steps_set_aside(requests, group, most)
     if group.moves:
-        most = _steps_in_order(table, requests, pieces, group, most, limits)
+        most = _steps_in_order(table, arrays, group, most, limits)
         # Requests that end together free their blocks in the order before their last iteration.
         most = max(1, most - 1) if cache is not None else most
     if cache is not None and group.found_blocks >= 0:
-        first = queue[group.queue_at]
+        first = arrays.queue[group.queue_at]
         most = prefixes.steps_until_found(cache, requests, group, first, most)
     if group.due_s < np.inf:
         most = decodes_within(table, group, group.due_s - group.clock_s, most)
@@ -192,12 +183,7 @@ def _begin_decodes(
 
 @compiled
 def _steps_in_order(
-    table: Record,
-    requests: Records,
-    pieces: Floats,
-    group: Record,
-    most: int,
-    limits: tuple[float, int, float],
+    table: Record, arrays: GroupArrays, group: Record, most: int, limits: tuple[float, int, float]
 ) -> int:
     """Decode steps, at most `most`, until a key may pass the one that is its limit.
 
@@ -210,7 +196,7 @@ def _steps_in_order(
     for i in range(group.n_decoding):
         request = group.decoding[i]
         above = rival if request == head else limit
-        least = min(least, until_passed(requests, pieces, group, request, above))
+        least = min(least, until_passed(arrays.requests, arrays.pieces, group, request, above))
     return steps_until(table, group, least, most)
 
 

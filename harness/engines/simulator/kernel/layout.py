@@ -11,12 +11,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.costs.iteration import MAX_REQUESTS
-from harness.engines.state import BRIEF, LOG_COLUMNS
+from harness.engines.state import BRIEF, LOG_COLUMNS, Floats, Ints
 from harness.engines.token_gaps import BINS
 
 Records = NDArray[np.void]
 Record = Any
 """A record of GROUP; numba reads its fields as attributes."""
+
+
+class GroupArrays(NamedTuple):
+    """Arrays of a run that a group reads and writes beside its record, as `World` has them."""
+
+    requests: Records
+    pieces: Floats
+    swap: Floats
+    queue: Ints
+
 
 MAX_BLOCK_TOKENS = 2048
 """Tokens of the largest KV block."""

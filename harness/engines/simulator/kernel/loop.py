@@ -22,6 +22,7 @@ from harness.engines.simulator.kernel.layout import (
     DECODES,
     NOTHING,
     UNADMITTED,
+    GroupArrays,
     Record,
     Records,
 )
@@ -106,13 +107,13 @@ def _begin(world: World, cache: CacheRecords | None, state: Record, group: Recor
     status = BEGUN
     group.clock_s = state.now_s
     if group.n_waiting + group.n_decoding + group.n_partial > 0:
-        requests, pieces, swap = world.requests, world.pieces, world.swap
-        queue, held = world.queue, world.held
+        requests, pieces, queue = world.requests, world.pieces, world.queue
         promotes, idle = group.promotes_after < np.inf, world.idle
         if promotes:
             found = promote_due(requests, pieces, world.promoted, idle, group, queue)
             state.promotions += found
-        status = begin(world.tables, requests, pieces, swap, group, queue, held, cache)
+        arrays = GroupArrays(requests, pieces, world.swap, queue)
+        status = begin(world.tables, arrays, group, world.held, cache)
         state.subject = i
         if promotes and status == BEGUN:
             note_running(world.tables[group.table], requests, idle, group)

@@ -7,7 +7,7 @@ import numpy as np
 
 from harness.costs.compiled import compiled
 from harness.engines.simulator.kernel import prefixes
-from harness.engines.simulator.kernel.layout import Record, Records
+from harness.engines.simulator.kernel.layout import GroupArrays, Record, Records
 from harness.engines.simulator.kernel.order import (
     before,
     move_keys,
@@ -236,15 +236,9 @@ def preempt(
 
 
 @compiled
-def preempt_last(
-    requests: Records,
-    pieces: Floats,
-    swap: Floats,
-    group: Record,
-    queue: Ints,
-    cache: CacheRecords | None,
-) -> None:
+def preempt_last(arrays: GroupArrays, group: Record, cache: CacheRecords | None) -> None:
     """Preempt the last holder in order: partly prefilled ones stand behind decoding ones."""
+    requests, pieces, swap, queue = arrays
     move_keys(requests, pieces, group)
     if group.n_partial > 0:
         group.n_partial -= 1
@@ -263,17 +257,10 @@ def preempt_last(
 
 
 @compiled
-def make_room_to_decode(
-    requests: Records,
-    pieces: Floats,
-    swap: Floats,
-    group: Record,
-    queue: Ints,
-    cache: CacheRecords | None,
-) -> None:
+def make_room_to_decode(arrays: GroupArrays, group: Record, cache: CacheRecords | None) -> None:
     """Preempt from behind until every remaining decode fits."""
     while growth(group) > group.capacity_blocks - group.used_blocks:
-        preempt_last(requests, pieces, swap, group, queue, cache)
+        preempt_last(arrays, group, cache)
 
 
 @compiled
