@@ -231,6 +231,7 @@ class Deployer:
             index = [i for i, s in enumerate(self.lifecycle.services) if s in services]
             compiled = self.compiled
             taken += compiled.withdraw(live.number, everything=False, services=index).tolist()
+        live.refresh()
         for request, view in list(live.members.items()):
             holds = view.kv_tokens or view.swapped_tokens
             waits = not holds and not view.is_running

@@ -27,6 +27,7 @@ class Flight:
 
     `rows` has that record, `row`, alone; `table` has the costs. `views`, `ids` and `tokens` are of
     the requests of the batch; `made` has what each has produced in the iterations counted last.
+    `iterations`, `booked` and `ends_s` repeat the record, for Python to read them at a small cost.
     `uses`, of its first iteration and of its second, are there if the log is kept.
     """
 

@@ -23,7 +23,7 @@ from harness.engines.state import KvUse
 from harness.engines.told_keys import Heard
 from harness.interface.decisions import Batch, Decision, Until
 from harness.interface.entities import RequestId
-from harness.interface.events import Event, Iterated, Overran
+from harness.interface.events import Event, Finished, Iterated, Overran
 from harness.interface.policies import Capability, CostModel, SchedulingPolicy
 
 
@@ -154,7 +154,8 @@ class Stepper:
         """Requests that begin hold what is cached of their contexts, beside what they compute."""
         for batch in decision.launch:
             for request, tokens in batch.tokens.items():
-                if found := live.kv.holding(request) - live.members[request].kv_tokens - tokens:
+                held = live.members[request].kv_tokens
+                if held <= 0 and (found := live.kv.holding(request) - tokens):
                     live.find(request, found)
                     self._start(request)
 
@@ -312,6 +313,8 @@ class Stepper:
             for request in sorted(answered):
                 context = int(arrays.prompt[request] + arrays.generated[request])
                 self.contents.store(request, context, ends_s)
+        if Finished in self.hears:
+            live.refresh()
         for request in answered:
             arrays.finished_s[request] = ends_s
             live.close(request)
@@ -374,7 +377,7 @@ class Stepper:
     ) -> tuple[Mapping[RequestId, int], list[RequestId]]:
         """Iterations of a flight are over: tokens and time up to there.
 
-        Returns the tokens that each has produced, and which are answered.
+        Returns the tokens that each has produced in those counted last, and which are answered.
         """
         hears = Iterated in self.hears
         is_mixed = flight.has_prompts and not flight.is_whole
@@ -392,7 +395,8 @@ class Stepper:
             live.kv.grow_all(made)
         elif more > 1:
             live.kv.grow_all({request: count - 1 for request, count in made.items()})
-        if hears:
+        if hears and more:
+            live.refresh()
             to_s, spent_s = float(flight.row["booked_s"]), float(flight.row["spent_s"])
             batch = replace(flight.batch, tokens=tokens)
             self.tell(Iterated(to_s, live.group.id, batch, spent_s, made, more))

@@ -29,7 +29,10 @@ FLIGHT = np.dtype(
         ("context_tokens", np.int64),
         ("longest_tokens", np.int64),
         ("start_s", np.float64),
-        ("before_s", np.float64),  # before the first iteration: deciding, copies, taking in
+        (
+            "before_s",
+            np.float64,
+        ),  # before the first iteration: deciding, reading, copying, taking in
         ("ends_s", np.float64),
         ("slows", np.float64),  # how many times longer its share of the SMs makes it
         ("gpu_share", np.float64),
