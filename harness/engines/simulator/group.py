@@ -1,6 +1,5 @@
 """Groups on the virtual clock: their requests, their KV and what they compute."""
 
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
@@ -254,9 +253,10 @@ class LiveGroup:
         """The views of members are as compiled code has left them."""
         arrays = self.state.arrays
         for views, ids in self.behind.values():
-            contexts = arrays.prompt[ids] + arrays.generated[ids]
-            deque(map(_set_context, views, contexts.tolist()), maxlen=0)
-            deque(map(_set_kv, views, arrays.kv[ids].tolist()), maxlen=0)
+            contexts = (arrays.prompt[ids] + arrays.generated[ids]).tolist()
+            for view, context, kv in zip(views, contexts, arrays.kv[ids].tolist(), strict=True):
+                _set_context(view, context)
+                _set_kv(view, kv)
         self.behind.clear()
 
     def open_ids(self) -> Ints:
